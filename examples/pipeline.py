@@ -1,14 +1,16 @@
-"""A data pipeline: map, shuffle by key, reduce; with stages that fail, with more data than its memory holds,
-and nothing lost or counted twice.
+"""A data pipeline: map, shuffle by key, reduce. Stages fail, the data does not fit in memory, and still
+no order is lost or counted twice. (Needs numpy.)
 
-Files of orders are read and divided by customer, then added up for each customer. Some reads fail, and some
-kill the process that they run in; those tasks run again by themselves. However many files there are, a few
-are in flight at a time. What was divided stays in shared memory, where it is added up without a copy; what
-has no room there goes to the disk, and comes back when it is its turn. At the end every order is accounted
-for: the result is compared with that of a plain loop. (Needs numpy.)
+1. Map: tasks read files of orders and divide them by customer. Some reads fail, and some kill their
+   process. Marline runs those tasks again. At most a few files are in flight at a time.
+2. Shuffle: the divided orders stay in shared memory. Orders that do not fit there go to the disk.
+3. Reduce: tasks add up the orders of each customer. They read shared memory without a copy, and load
+   spilled pieces from the disk when it is their turn.
+
+At the end the program compares the result with that of a plain loop.
 
     python examples/pipeline.py                    a cluster in this process, with 40 MB for large values
-    python examples/pipeline.py --address auto     the one that `marline up` runs here, or host:port
+    python examples/pipeline.py --address auto     the cluster of `marline up` on this machine, or host:port
 """
 
 from __future__ import annotations
@@ -33,20 +35,20 @@ Array = np.ndarray[Any, Any]
 
 
 def read(file: int) -> tuple[Array, Array]:
-    """The orders in a file: who, and how many cents. (Made up here, the same each time.)"""
+    """Returns the orders in a file: customers and cents. They are generated, the same each time."""
     chance = np.random.default_rng(file)
     customers = (chance.pareto(0.5, ORDERS) % CUSTOMERS).astype(np.uint32)
     return customers, chance.integers(1, 10_000, ORDERS, dtype=np.uint32)
 
 
 def added_up(customers: Array, cents: Array) -> Array:
-    """Of each customer, how many orders and how many cents."""
+    """Returns the number of orders and the cents of each customer."""
     orders = np.bincount(customers, minlength=CUSTOMERS)
     return np.stack([orders, np.bincount(customers, weights=cents, minlength=CUSTOMERS).astype(np.int64)])
 
 
 def trouble(file: int) -> None:
-    """What goes wrong with some files, when they are read for the first time."""
+    """Makes the first attempt fail for some files."""
     if marline.get_runtime_context().attempt == 1:
         if file % 20 == 3:
             os.kill(os.getpid(), signal.SIGKILL)
@@ -54,10 +56,11 @@ def trouble(file: int) -> None:
             raise ConnectionError(f"file {file} cannot be reached")
 
 
-# A lost process is no reason to fail (max_retries is 3, unless said otherwise); neither are these exceptions.
+# A task whose process is lost runs again (max_retries is 3 by default), and so does a task that raises
+# one of these exceptions.
 @marline.remote(num_returns=1 + PARTS, retry_exceptions=[ConnectionError])
 def split(file: int) -> list[Any]:
-    """The map stage: which attempt this is, and the orders in a file, divided by customer."""
+    """The map stage. Returns the number of this attempt, and the orders in a file, divided by customer."""
     trouble(file)
     customers, cents = read(file)
     parts = [np.stack([customers[chosen], cents[chosen]]) for chosen in in_parts(customers)]
@@ -69,11 +72,11 @@ def in_parts(customers: Array) -> list[Array]:
 
 
 def add_up(pieces: list[marline.ObjectRef]) -> Array:
-    """The reduce stage: a part of the customers, over all files. One piece is looked at after the other: only
-    that one has to be in memory."""
+    """The reduce stage: adds up a part of the customers over all files. It reads one piece after the
+    other, so only one has to be in memory."""
     total = np.zeros((2, CUSTOMERS), dtype=np.int64)
     for piece in pieces:
-        customers, cents = marline.get(piece)  # Read where it is: no copy.
+        customers, cents = marline.get(piece)  # Read in shared memory: no copy.
         total += added_up(customers, cents)
     return total
 
@@ -105,7 +108,7 @@ def say_what_was_kept() -> None:
 
 
 def plain() -> Array:
-    """The same in one process, one after the other."""
+    """Returns the same result, from a plain loop in this process."""
     total = np.zeros((2, CUSTOMERS), dtype=np.int64)
     for file in range(FILES):
         total += added_up(*read(file))
@@ -114,7 +117,7 @@ def plain() -> Array:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="orders added up by customer")
-    parser.add_argument("--address", help="of a cluster: auto, or host:port (default: one in this process)")
+    parser.add_argument("--address", help="the cluster: auto, or host:port (default: one in this process)")
     parser.add_argument("--memory", type=int, default=40 * MB, help="bytes, for a cluster in this process")
     arguments = parser.parse_args()
     memory = arguments.memory if arguments.address is None else None
@@ -126,7 +129,7 @@ def main() -> None:
         print(f"{f'customer-{customer}':>14} {cents[customer] / 100:14,.2f}")
     print(f"{orders.sum()} orders of {np.count_nonzero(orders)} customers")
     if not np.array_equal(total, plain()):
-        sys.exit("a plain loop has another result: something was lost or counted twice")
+        sys.exit("a plain loop has another result: an order was lost or counted twice")
     print("a plain loop has the same result")
 
 

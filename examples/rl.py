@@ -1,12 +1,15 @@
 """Reinforcement learning in one file, with processes that are killed on the way.
 
-Players catch a falling ball. They ask an inference server what to do, an actor that answers many of them with
-one pass through the model. What they find goes to the weights, an actor that is saved every few updates. With
-``--kill``, the weights' process and a player's are ended with ``kill -9`` half way. The run goes on, and at
-the end the books must balance: no more updates may be forgotten than are made between two saves.
+- Players (actors) catch a falling ball. They ask an inference server for moves.
+- The inference server (an actor) answers many players with one pass through the model.
+- The weights (an actor) learn from the games of the players. Their state is saved every few updates.
+
+With ``--kill``, the process of the weights and that of a player are ended with ``kill -9`` half way. The
+run goes on. At the end the program checks that no more updates were forgotten than are made between two
+saves.
 
     python examples/rl.py --kill                   a cluster in this process
-    python examples/rl.py --address auto           the one that `marline up` runs here, or host:port
+    python examples/rl.py --address auto           the cluster of `marline up` on this machine, or host:port
 """
 
 from __future__ import annotations
@@ -22,13 +25,13 @@ from statistics import fmean
 
 import marline
 
-WIDTH = 7  # columns; the ball falls for as many steps less one, so it can always be caught
-GAMES = 16  # that a player plays at a time
+WIDTH = 7  # columns; the ball falls for WIDTH - 1 steps, so a player can always catch it
+GAMES = 16  # games that a player plays at a time
 PLAYERS = 4
 UPDATES = 400
 TELL = 50  # updates between two lines of progress
-RATE = 0.5  # of learning
-EVERY = 7  # calls of the weights until they are saved
+RATE = 0.5  # learning rate
+EVERY = 7  # calls of the weights between two saves
 
 Table = list[list[float]]  # for each distance between ball and paddle, a number for each move
 
@@ -39,7 +42,7 @@ def nothing_learned() -> Table:
 
 @marline.remote(max_restarts=-1, max_task_retries=-1, checkpoint_every=EVERY)
 class Weights:
-    """What was learned so far. A new life begins with what the last one saved."""
+    """What was learned so far. A new instance starts from the state that was saved last."""
 
     def __init__(self) -> None:
         self.updates = 0
@@ -64,7 +67,7 @@ class Weights:
 
 @marline.remote(max_restarts=-1, max_task_retries=-1)
 class Inference:
-    """Collects what players ask within a millisecond, and answers all of it at once."""
+    """Collects the questions of players for a millisecond, and answers all of them at once."""
 
     def __init__(self) -> None:
         self.table = nothing_learned()
@@ -75,7 +78,7 @@ class Inference:
         self.table = table
 
     async def chances(self, distances: list[int]) -> Table:
-        """The chance of each move, for each distance."""
+        """Returns the chance of each move, for each distance."""
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[Table] = loop.create_future()
         self.asked.append((distances, answer))
@@ -86,7 +89,7 @@ class Inference:
     def answer(self) -> None:
         batch, self.asked = self.asked, []
         self.questions, self.batches = self.questions + len(batch), self.batches + 1
-        policy = [softmax(row) for row in self.table]  # the pass through the model: one for all
+        policy = [softmax(row) for row in self.table]  # one pass through the model for all
         for distances, answer in batch:
             if not answer.done():
                 answer.set_result([policy[distance] for distance in distances])
@@ -102,7 +105,7 @@ def softmax(row: list[float]) -> list[float]:
 
 @marline.remote(max_restarts=-1, max_task_retries=-1)
 class Player:
-    """Plays some games side by side: how many were won, and which way the weights should go."""
+    """Plays some games side by side. Returns the part that it won, and how to change the weights."""
 
     def __init__(self, inference: marline.ActorHandle) -> None:
         self.inference = inference
@@ -120,7 +123,7 @@ class Player:
                 paddles[game] = min(max(paddles[game] + move - 1, 0), WIDTH - 1)
         won = [ball == paddle for ball, paddle in zip(balls, paddles, strict=True)]
         score = fmean(won)
-        slopes = nothing_learned()  # REINFORCE: more of what was done in games better than the mean
+        slopes = nothing_learned()  # REINFORCE: raise the chance of moves in games above the mean
         for game, distance, move, chance in moves:
             for other in range(3):
                 slopes[distance][other] += (won[game] - score) * ((other == move) - chance[other]) / GAMES
@@ -131,15 +134,15 @@ class Player:
 
 
 def kill(what: str, host: str, pid: int) -> None:
-    """``kill -9``, from outside."""
+    """Kills a process of the cluster with ``kill -9``, from outside."""
     if host != os.uname().nodename:
-        sys.exit(f"--kill: {what} runs on {host}, start this there")
+        sys.exit(f"--kill: {what} runs on {host}: start this program there")
     os.kill(pid, signal.SIGKILL)
     print(f"  kill -9 {pid} ({what})")
 
 
 def train(killing: bool) -> bool:
-    """Whether something was learned and no more forgotten than may be."""
+    """Returns whether the players learned, and no more updates were forgotten than allowed."""
     weights, inference = Weights.remote(), Inference.remote()
     players = [Player.remote(inference) for _ in range(PLAYERS)]
     processes = marline.get([weights.process.remote(), players[0].process.remote()])
@@ -153,7 +156,7 @@ def train(killing: bool) -> bool:
         if killing and len(scores) == UPDATES // 2:
             kill("the weights", *processes[0])
             kill("a player", *processes[1])
-        # References go from actor to actor: tables are not unpickled here.
+        # References go from actor to actor, so this process does not unpickle the tables.
         count, table = weights.apply.remote(rollout)
         inference.use.remote(table)
         updates = marline.get(count)
@@ -169,13 +172,13 @@ def train(killing: bool) -> bool:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="actors that learn to catch a ball")
-    parser.add_argument("--address", help="of a cluster: auto, or host:port (default: one in this process)")
+    parser.add_argument("--address", help="the cluster: auto, or host:port (default: one in this process)")
     parser.add_argument("--kill", action="store_true", help="kill -9 the weights and a player half way")
     arguments = parser.parse_args()
     with marline.init(arguments.address):
         balanced = train(arguments.kill)
     if not balanced:
-        sys.exit("the books do not balance")
+        sys.exit("nothing was learned, or too many updates were forgotten")
 
 
 if __name__ == "__main__":

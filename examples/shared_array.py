@@ -1,10 +1,10 @@
-"""One large array, read by four tasks at a time, and no copy of it.
+"""One large array, read by four tasks at a time, without a copy. (Needs numpy.)
 
-It is put once, into shared memory; each task is given a view of that. The memory of every process is looked
-at: what it has of its own must not grow by the array, and what it shares with others does. (Needs numpy.)
+The array is put once, into shared memory. Each task gets a view of it. The program checks the memory of
+every process: its private memory must not grow by the size of the array, its shared memory does.
 
     python examples/shared_array.py                    a cluster in this process, an array of 1 GB
-    python examples/shared_array.py --address auto     the one that `marline up` runs here, or host:port
+    python examples/shared_array.py --address auto     the cluster of `marline up` here, or host:port
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ import numpy as np
 
 MB = 1_000_000
 TASKS = 4
-PYTHON = 100  # MB that a process with numpy may have anyway
+PYTHON = 100  # MB of private memory that a process with numpy may have anyway
 
 Array = np.ndarray[Any, Any]
 
 
 def memory() -> tuple[float, float]:
-    """What this process has of its own, and what it shares, in MB."""
+    """Returns the private and the shared memory of this process, in MB."""
     lines = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
     own, shared = (int(lines[name].split()[0]) * 1024 / MB for name in ("RssAnon", "RssShmem"))
     return own, shared
@@ -35,7 +35,7 @@ def memory() -> tuple[float, float]:
 
 @marline.remote
 def total(array: Array) -> tuple[int, int, float, float, float, float]:
-    """The sum of all of it; which process had it, how long it took, and what it did to its memory."""
+    """Returns the sum, the process id, the time, and the memory: private, its growth, and shared."""
     began, (before, _) = time.perf_counter(), memory()
     result = int(array.sum())
     own, shared = memory()
@@ -43,10 +43,10 @@ def total(array: Array) -> tuple[int, int, float, float, float, float]:
 
 
 def room(arguments: argparse.Namespace) -> tuple[int, str]:
-    """How large the array is to be, and why it is not larger."""
+    """Returns the size of the array in bytes, and why it is smaller than requested (empty: it is not)."""
     if arguments.address is None:
         fields = dict(line.split(":", 1) for line in Path("/proc/meminfo").read_text().splitlines())
-        # This process has one before it is put: there should be room for both, and for everything else.
+        # Until it is put, this process has an array of its own. Both must fit, and other programs.
         most, why = int(fields["MemAvailable"].split()[0]) * 1024 // 4, "a quarter of the memory that is free"
     else:
         most = min((one["limit"] * 9 // 10 for one in marline.object_stores()), default=64 * MB)
@@ -72,16 +72,16 @@ def run(size: int) -> None:
         )
     print(f"{TASKS} tasks took {took:.2f} s; copies would have been {TASKS * size / MB:,.0f} MB more")
     if any(result != expected for result, *_ in readers):
-        sys.exit("a task had another sum: the array is not what was put")
+        sys.exit("a task has another sum: it did not get the array that was put")
     if any(max(own - PYTHON, grown) > size / MB / 10 for *_, own, grown, _ in readers):
-        sys.exit("a task has too much memory of its own: something was copied")
+        sys.exit("a task has too much private memory: the array was copied")
     print("every sum is right, and no process has a copy")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="one array in shared memory, read by four tasks")
-    parser.add_argument("--address", help="of a cluster: auto, or host:port (default: one in this process)")
-    parser.add_argument("--megabytes", type=int, default=1000, help="how large it is to be (1000)")
+    parser.add_argument("--address", help="the cluster: auto, or host:port (default: one in this process)")
+    parser.add_argument("--megabytes", type=int, default=1000, help="the size of the array (1000)")
     arguments = parser.parse_args()
     if arguments.address is None:
         size, why = room(arguments)

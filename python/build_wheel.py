@@ -1,6 +1,6 @@
-"""Builds the wheel: the Python package, its native module, and the native binary `marline`.
+"""The build backend: builds a wheel with the package, its native module and the binary `marline`.
 
-What pip asks for is done by maturin; before that, cargo builds the binary.
+Cargo builds the binary first. Then maturin does what pip asks for.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from maturin import (  # noqa: F401 - pip asks for these by name
 )
 
 ROOT = Path(__file__).resolve().parent.parent
-# Where maturin finds what is to be installed beside `python`; it wants the folder whatever it is asked.
+# The folder whose files maturin installs beside `python`. It must exist for every hook, so it is
+# made on import.
 SCRIPTS = ROOT / "target" / "wheel" / "marline.data" / "scripts"
 SCRIPTS.mkdir(parents=True, exist_ok=True)
 
@@ -30,7 +31,7 @@ def build_wheel(
     config_settings: dict[str, Any] | None = None,
     metadata_directory: str | None = None,
 ) -> str:
-    """Builds the binary, then the wheel with it."""
+    """Builds the binary, then the wheel that contains it."""
     target = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
     build = ["cargo", "build", "--release", "--quiet", "--locked", "--package", "marline-cli"]
     subprocess.run(build, cwd=ROOT, check=True)

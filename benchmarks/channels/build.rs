@@ -1,10 +1,9 @@
-//! Bakes into the program what it was built from: the compiler's version and the
-//! commit. Asked at run time, both could belong to a later state of the tree than
-//! the code that is measured.
+//! Builds the compiler's version and the commit into the program. At run time both
+//! could be of a later state of the tree than the measured code.
 
 use std::process::Command;
 
-/// What is measured: a change elsewhere does not make the commit another one.
+/// The measured sources. Only changes here mark the commit as changed.
 const SOURCES: [&str; 3] = ["../../crates/channel", "../../crates/channel-c", "."];
 
 fn main() {

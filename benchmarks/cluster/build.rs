@@ -1,11 +1,10 @@
-//! Compiles the rivals' protocol, and bakes into the program what it was built from: the compiler's
-//! version and the commit. Asked at run time, both could belong to a later state of the tree than the
-//! code that is measured.
+//! Compiles the protocol of the gRPC rivals, and builds the compiler's version and the commit into
+//! the program. At run time both could be of a later state of the tree than the measured code.
 
 use std::error::Error;
 use std::process::Command;
 
-/// What is measured: a change elsewhere does not make the commit another one.
+/// The measured sources. Only changes here mark the commit as changed.
 const SOURCES: [&str; 6] = [
     "../../crates/channel",
     "../../crates/core",
@@ -22,7 +21,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let version = output(&rustc, &["--version"]).unwrap_or("unknown".into());
     println!("cargo:rustc-env=BENCH_RUSTC={version}");
     println!("cargo:rustc-env=BENCH_COMMIT={}", commit());
-    // In a worktree the log is not under `.git`.
+    // `git rev-parse` finds the log: in a worktree it is not under `.git`.
     if let Some(log) = output("git", &["rev-parse", "--git-path", "logs/HEAD"]) {
         println!("cargo:rerun-if-changed={log}");
     }

@@ -1,4 +1,4 @@
-//! Compiles the protocol without a system `protoc`, and keeps its descriptors for reflection.
+//! Compiles the protocol without a system `protoc`, and writes its descriptors for gRPC reflection.
 
 use prost::Message;
 use std::path::PathBuf;
@@ -10,7 +10,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     println!("cargo:rerun-if-changed={root}");
     let kept = PathBuf::from(std::env::var("OUT_DIR")?).join("marline.bin");
     std::fs::write(kept, descriptors.encode_to_vec())?;
-    // Frames are moved about a lot, and most carry far less than the largest message.
+    // Box the message: frames are moved often, and most are far smaller than the largest message.
     tonic_prost_build::configure()
         .bytes(".")
         .boxed(".marline.v1.Data.message")

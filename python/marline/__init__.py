@@ -128,7 +128,8 @@ __all__ = [
     "wait",
 ]
 
-# What many programs do not use is imported when it is: `import marline` is to be quick.
+# Names that many programs do not use, by module. Each module is imported when one of its names is
+# first used, so that `import marline` stays fast.
 _LATER = {
     "_actor_pool": ["ActorPool"],
     "_cluster": [
@@ -170,7 +171,10 @@ def __dir__() -> list[str]:
 
 
 def _public(thing: object) -> object:
-    """Where people find it is where it is said to be: in tracebacks, in `repr`, and in what is pickled."""
+    """Sets the module of a public name to `marline`, for tracebacks, `repr` and pickles.
+
+    Returns it.
+    """
     if getattr(thing, "__module__", "").startswith("marline._"):
         thing.__module__ = "marline"
     return thing

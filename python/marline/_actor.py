@@ -1,4 +1,7 @@
-"""Actors: instances that live in an executor of their own."""
+"""Remote classes and actor handles: creating actors, calling and ending them.
+
+The executor's side of an actor is in ``_executor`` and ``_executor_loop``.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from marline import _namespace, _native, _session
 from marline._option_values import (
-    LASTING,
+    DURABLE_ITEMS_KEY,
     ONE,
     STREAMING,
     Returns,
@@ -16,23 +19,25 @@ from marline._option_values import (
     checked_returns,
 )
 from marline._options import Options
-from marline._runtime_env import shipped
-from marline._scope import current
+from marline._runtime_env import ship_env
+from marline._scope import current_scope
 
 if TYPE_CHECKING:
     from marline._pickle import Code
 
 
-# Whether the method of an actor runs here that a context has in this process.
-lives_here: contextvars.ContextVar[bool] = contextvars.ContextVar("marline_lives_here", default=False)
+# Whether this code is a method of an actor of a ``Context`` that runs in this process.
+runs_in_process_actor: contextvars.ContextVar[bool] = contextvars.ContextVar(
+    "marline_runs_in_process_actor", default=False
+)
 
 
-# An actor may have a description of this length.
+# The longest encoded interface of an actor: the controller stores it. A longer one is left out.
 MAX_INTERFACE_BYTES = 64 << 10
 
 
 class ActorExit(BaseException):
-    """What ends an actor from inside."""
+    """Raised by ``exit_actor()`` to end the actor whose method runs."""
 
 
 class ActorClass:
@@ -49,12 +54,13 @@ class ActorClass:
 
     @property
     def __marline_remote__(self) -> type:
-        """What it was made of."""
+        """The class that was decorated."""
         return self._cls
 
     def __getstate__(self) -> dict[str, Any]:
-        # Its code is taken to whichever session it is used in; references in it go along as themselves.
-        code = self._code if self._code is None or self._code.things is None else None
+        # The copy puts its code into the session that uses it. Pickled code with references is left
+        # out: its references belong to a session, so the copy pickles the code again.
+        code = self._code if self._code is None or self._code.references is None else None
         return {**self.__dict__, "_native": None, "_code": code}
 
     def __repr__(self) -> str:
@@ -68,19 +74,28 @@ class ActorClass:
         raise TypeError(f"{name} is an actor: inherit from a plain class, and make both of them remote")
 
     def options(self, **options: Any) -> ActorClass:
-        """The same class with other options."""
+        """Returns the same class with other options for its actors.
+
+        An unknown option is a ``TypeError``. The options are those of ``@marline.remote``.
+        """
         other = ActorClass(self._cls, self._options.with_actor_options(options))
         other._code = self._code
         other._interface = self._interface
         return other
 
     def remote(self, /, *args: Any, **kwargs: Any) -> ActorHandle:
-        """Creates an actor."""
+        """Creates an actor: calls the class with these arguments in an executor. Returns a handle.
+
+        References among the arguments arrive as their values. If the constructor fails, all calls
+        fail with its error.
+        """
         session = _session.current()
         native = self._native
         if native is None or native[0] is not session or native[2] != session.number:
-            number = session.number  # If it changes while its code is put, it is put again.
-            native = self._native = session, self._in(session), number
+            # Read before the put: if the number changes meanwhile, the next call puts the code
+            # again.
+            number = session.number
+            native = self._native = session, self._ship_code(session), number
         options = self._options.for_actor(is_async_class(self._cls), saves(self._cls))
         if self._interface is None:
             self._interface = Interface.of(self._cls)
@@ -88,37 +103,40 @@ class ActorClass:
         actor = session.create_actor(native[1], options, args, kwargs, interface.encode())
         return ActorHandle(actor, interface.class_name, interface.methods)
 
-    def _in(self, session: _native.Session) -> _native.Function:
+    def _ship_code(self, session: _native.Session) -> _native.Function:
+        """Puts the code of the class into a session."""
         from marline._pickle import dumps_code, put_code
 
-        # References are of a session: code that has some is pickled for each.
-        if self._code is None or self._code.things is not None:
+        # References belong to a session: code that contains some is pickled again for each session.
+        if self._code is None or self._code.references is not None:
             self._code = dumps_code(self._cls)
         code = self._code
         label = f"{self._cls.__module__}.{self._cls.__qualname__}"
-        env = shipped(self._options.runtime_env, session)
+        env = ship_env(self._options.runtime_env, session)
         put = put_code(session, self._cls, code, env)
         return _native.Function(env.runtime, label, code.key, put, Options().for_task(), Returns(0))
 
 
 def is_async_class(cls: type) -> bool:
-    """Whether any method of a class is a coroutine, or an asynchronous generator."""
+    """Returns whether a class has a coroutine method or an asynchronous generator."""
     import inspect
 
     methods = [method for _, method in inspect.getmembers(cls)]
-    return any(inspect.iscoroutinefunction(one) or inspect.isasyncgenfunction(one) for one in methods)
+    return any(
+        inspect.iscoroutinefunction(method) or inspect.isasyncgenfunction(method) for method in methods
+    )
 
 
 def saves(cls: type) -> bool:
-    """Whether the state of its instances can be saved."""
+    """Returns whether the class can save the state of its instances."""
     return all(callable(getattr(cls, name, None)) for name in ("save_checkpoint", "load_checkpoint"))
 
 
 class Interface(NamedTuple):
-    """What callers know of an actor's class. It travels with the actor, to processes that find it by name."""
+    """What callers know of an actor's class. Processes that find the actor by name get it, too."""
 
     class_name: str
-    #: The methods and what each returns; nothing if they are not known.
+    #: The methods and what each returns; ``None`` if they are not known.
     methods: dict[str, Returns] | None
 
     @staticmethod
@@ -130,7 +148,7 @@ class Interface(NamedTuple):
         return Interface(cls.__name__, methods)
 
     def encode(self) -> bytes:
-        """As bytes; none if there are more than an actor may have."""
+        """Encodes it as JSON. Returns no bytes if it is longer than ``MAX_INTERFACE_BYTES``."""
         import json
 
         encoded = json.dumps([self.class_name, self.methods], separators=(",", ":")).encode()
@@ -138,7 +156,11 @@ class Interface(NamedTuple):
 
     @staticmethod
     def decode(encoded: bytes, name: str) -> Interface:
-        """That of an actor with this name, as far as it is known: its creator may use another language."""
+        """Decodes the interface of the actor ``name``.
+
+        No bytes mean an actor whose methods are not known: its interface was too long, or a program
+        in another language created it.
+        """
         import json
 
         if not encoded:
@@ -148,18 +170,22 @@ class Interface(NamedTuple):
 
 
 class ActorHandle:
-    """A handle to an actor: ``handle.method.remote(...)`` calls it."""
+    """A handle to an actor: ``handle.method.remote(...)`` calls a method.
+
+    The actor ends with its last handle, in any process, and with its driver, unless it is detached.
+    Handles can be passed to tasks and calls.
+    """
 
     _actor: _native.Actor
     _class_name: str
-    #: Those that it has, if that is known here, and what each returns.
+    #: The methods and what each returns; ``None`` if they are not known here.
     _methods: dict[str, Returns] | None
 
     def __init__(self, actor: _native.Actor, class_name: str, methods: dict[str, Returns] | None) -> None:
-        actor.is_a(class_name)
+        actor.set_class_name(class_name)
         self.__dict__.update(_actor=actor, _class_name=class_name, _methods=methods)
 
-    if not TYPE_CHECKING:  # Type checkers say themselves that there is no such attribute.
+    if not TYPE_CHECKING:  # With this method, type checkers would accept any assignment.
 
         def __setattr__(self, name: str, _: object) -> None:
             from marline._typo import no_attribute
@@ -182,7 +208,7 @@ class ActorHandle:
         return self
 
     def __deepcopy__(self, _: Any) -> ActorHandle:
-        return self  # Nothing of it changes.
+        return self  # Handles are immutable.
 
     def __reduce__(self) -> tuple[Any, ...]:
         return ActorHandle, (self._actor, self._class_name, self._methods)
@@ -198,9 +224,9 @@ class ActorHandle:
 
 
 class ActorMethod:
-    """A method of an actor: ``.remote(...)`` calls it."""
+    """A method of an actor: ``handle.method.remote(...)`` calls it."""
 
-    __slots__ = ("_actor", "_lasts", "_name", "_returns", "_timeout")
+    __slots__ = ("_actor", "_has_durable_items", "_name", "_returns", "_timeout")
 
     def __init__(
         self, actor: _native.Actor, name: str, returns: Returns, timeout: float | None = None
@@ -208,13 +234,17 @@ class ActorMethod:
         self._actor = actor
         self._name = name
         self._returns = returns
-        self._lasts = returns.collects and returns.durable
+        self._has_durable_items = returns.collects and returns.durable
         self._timeout = timeout
 
     def remote(self, /, *args: Any, **kwargs: Any) -> Any:
-        """Calls it. Calls of one process run in the order in which they were made."""
-        if self._lasts:
-            kwargs[LASTING] = True
+        """Calls the method. Returns a reference to its result, or what ``num_returns`` asks for.
+
+        Calls of one process start in the order in which they were made. References among the
+        arguments arrive as their values.
+        """
+        if self._has_durable_items:
+            kwargs[DURABLE_ITEMS_KEY] = True
         return self._actor.call(self._name, args, kwargs, self._returns, self._timeout)
 
     def options(
@@ -225,7 +255,12 @@ class ActorMethod:
         timeout: float | None = None,
         durable: bool | None = None,
     ) -> ActorMethod:
-        """The same method with other options."""
+        """Returns the same method with other options for its calls.
+
+        ``num_returns`` is the number of results, ``"streaming"`` or ``"dynamic"``;
+        ``max_unconsumed`` limits the items of a stream that wait to be taken; ``timeout`` limits
+        each attempt, in seconds; ``durable`` lets large results outlive their node.
+        """
         timeout = checked_limit(timeout)
         returns = self._returns
         if max_unconsumed is not None and num_returns is None and returns.stream is not None:
@@ -245,8 +280,11 @@ class ActorMethod:
 
 
 def get_actor(name: str, namespace: str | None = None, *, plain: bool = False) -> ActorHandle:
-    """The actor that has this name, in the driver's namespace unless another one is said; ``plain`` if it is
-    written in another language.
+    """Finds the living actor with a name. Returns a handle to it.
+
+    Looks in the driver's namespace, unless ``namespace`` names another one. ``plain=True`` is for
+    actors in other languages: arguments and results are plain data. A name that no actor has is a
+    ``NotFoundError``, which is a ``ValueError``.
 
     >>> import marline, collections
     >>> with marline.init(num_cpus=2):
@@ -263,7 +301,10 @@ def get_actor(name: str, namespace: str | None = None, *, plain: bool = False) -
 
 
 def kill(actor: ActorHandle, *, no_restart: bool = True) -> None:
-    """Ends an actor; with ``no_restart=False`` only its process: it is restarted if it may be.
+    """Deletes an actor: its calls fail with ``ActorDiedError``.
+
+    With ``no_restart=False`` only its process is killed: the actor restarts if it may
+    (``max_restarts``).
 
     >>> import marline, collections
     >>> with marline.init(num_cpus=2):
@@ -281,14 +322,15 @@ def kill(actor: ActorHandle, *, no_restart: bool = True) -> None:
 
 
 def _ends(thing: Any) -> str:
-    """What ends it, if something does."""
+    """Returns a hint for an error message: the function that ends ``thing``."""
     return ": a task is ended with cancel()" if isinstance(thing, _native.ObjectRef) else ""
 
 
 def exit_actor() -> NoReturn:
-    """Ends the actor whose method calls this, for good: the call returns ``None``, others fail.
+    """Ends the actor whose method calls this, for good.
 
-    What ``atexit`` has is run.
+    The call returns ``None``; other calls fail with ``ActorDiedError``. Functions that were
+    registered with ``atexit`` run. Outside of an actor it is a ``RuntimeError``.
 
     >>> import marline
     >>> @marline.remote
@@ -299,8 +341,8 @@ def exit_actor() -> NoReturn:
     ...     print(marline.get(Clerk.remote().leave.remote()))
     None
     """
-    scope = current.get()
+    scope = current_scope.get()
     running = scope.running() if scope is not None else None
-    if (running is None or running[3] is None) and not lives_here.get():
+    if (running is None or running[3] is None) and not runs_in_process_actor.get():
         raise RuntimeError("exit_actor() is for methods of actors: no actor runs here")
     raise ActorExit

@@ -1,4 +1,4 @@
-"""``marline.ActorPool``: work for several actors, each busy with one piece at a time."""
+"""``marline.ActorPool``: distributes work over several actors, one call at a time for each."""
 
 from __future__ import annotations
 
@@ -10,16 +10,18 @@ from marline import _session
 from marline._actor import ActorHandle
 from marline._native import ObjectRef
 
-# How a piece of work is given to an actor: it calls a method, and returns the reference.
+# Starts a piece of work: called with an actor and a value, it calls a method and returns the
+# reference.
 Begin = Callable[[Any, Any], Any]
 
 
 class ActorPool:
-    """Gives work to actors as they become free.
+    """Distributes work over actors as they become free.
 
-    What is submitted waits for an actor, and begins while some ``get_next`` waits. An actor whose work
-    failed is free again. So is one that has died: what it is given then fails with ``ActorDiedError``, unless
-    it may be restarted (``max_restarts``, ``max_task_retries``).
+    Submitted work waits for a free actor. Waiting work is started only inside ``submit``, ``push``
+    and the ``get_next`` methods: there is no thread behind the pool. An actor whose work has failed
+    is free again. So is an actor that has died: its next work fails with ``ActorDiedError``, unless
+    the actor may restart (``max_restarts``, ``max_task_retries``).
 
     >>> import marline
     >>> @marline.remote
@@ -39,41 +41,45 @@ class ActorPool:
     def __init__(self, actors: Iterable[ActorHandle]) -> None:
         self._idle = list(actors)
         self._numbers = 0
-        # What waits for an actor, by its number: the oldest first.
+        # Work that waits for an actor, by its number, the oldest first.
         self._waiting: dict[int, tuple[Begin, Any]] = {}
-        # What was begun and has not been taken, by its number.
+        # References of started work whose results were not taken, by its number.
         self._begun: dict[int, Any] = {}
-        # The actors that are busy, and with what.
+        # The busy actors, by the reference that each one works on.
         self._busy: dict[ObjectRef, ActorHandle] = {}
 
     def map(self, fn: Begin, values: Iterable[Any]) -> Iterator[Any]:
-        """The results of ``fn(actor, value)`` for all values, in their order.
+        """Yields the results of ``fn(actor, value)`` for all values, in the order of the values.
 
-        All values are submitted at once. Results of what was submitted before are dropped.
+        Submits all values at once. Drops results of earlier work that were not taken.
         """
         self._submit_all(fn, values)
         return self._take(self.get_next)
 
     def map_unordered(self, fn: Begin, values: Iterable[Any]) -> Iterator[Any]:
-        """The results of ``fn(actor, value)`` for all values, as they come. See ``map``."""
+        """Yields the results of ``fn(actor, value)`` for all values, as they come. See ``map``."""
         self._submit_all(fn, values)
         return self._take(self.get_next_unordered)
 
     def submit(self, fn: Begin, value: Any) -> None:
-        """Has an actor do ``fn(actor, value)``, which calls one of its methods, as soon as one is free."""
+        """Calls ``fn(actor, value)`` as soon as an actor is free.
+
+        ``fn`` calls a method of the actor and returns the reference.
+        """
         self._waiting[self._numbers] = fn, value
         self._numbers += 1
         self._begin_waiting()
 
     def has_next(self) -> bool:
-        """Whether there is a result to take, now or later."""
+        """Returns whether there is a result to take, now or later."""
         return bool(self._begun or self._waiting)
 
     def get_next(self, timeout: float | None = None, ignore_if_timedout: bool = False) -> Any:
-        """The result of the oldest that was not taken.
+        """Returns the result of the oldest work whose result was not taken.
 
-        If that takes too long, it is a ``TimeoutError``, and the next call waits for the same one; with
-        ``ignore_if_timedout`` its result is dropped.
+        After ``timeout`` seconds it raises a ``TimeoutError``, and the next call waits for the same
+        result; with ``ignore_if_timedout`` the result is dropped. Without work it raises
+        ``StopIteration``.
         """
         number = min([*self._begun, *self._waiting], default=None)
         if number is None:
@@ -85,7 +91,11 @@ class ActorPool:
         return _session.get(self._begun.pop(number))
 
     def get_next_unordered(self, timeout: float | None = None, ignore_if_timedout: bool = False) -> Any:
-        """The result of any that was not taken. ``ignore_if_timedout`` changes nothing here."""
+        """Returns the first result that comes and was not taken.
+
+        After ``timeout`` seconds it raises a ``TimeoutError``. ``ignore_if_timedout`` has no effect
+        here.
+        """
         if not self.has_next():
             raise StopIteration("no more results to get")
         done: list[int] = []
@@ -99,17 +109,17 @@ class ActorPool:
         return _session.get(self._begun.pop(done[0]))
 
     def has_free(self) -> bool:
-        """Whether an actor is free and no work waits for one."""
+        """Returns whether an actor is free and no work waits for one."""
         return bool(self._idle) and not self._waiting
 
     def pop_idle(self) -> ActorHandle | None:
-        """Takes a free actor out of the pool, if there is one."""
+        """Takes a free actor out of the pool. Returns ``None`` if no actor is free."""
         return self._idle.pop() if self.has_free() else None
 
     def push(self, actor: ActorHandle) -> None:
-        """Puts another actor into the pool."""
+        """Adds an actor to the pool. An actor that is in the pool already is a ``ValueError``."""
         members = [*self._idle, *self._busy.values()]
-        # Handles of one actor are different objects.
+        # Compared by id: two handles of one actor are different objects.
         if any(member._actor.id == actor._actor.id for member in members):
             raise ValueError("the actor is in this pool already")
         self._idle.append(actor)
@@ -126,7 +136,7 @@ class ActorPool:
             yield get()
 
     def _begin_waiting(self) -> None:
-        """Gives work to the actors that are free."""
+        """Starts waiting work on free actors."""
         while self._waiting and self._idle:
             number = next(iter(self._waiting))
             fn, value = self._waiting.pop(number)
@@ -148,7 +158,10 @@ class ActorPool:
         self._begun.pop(number, None)
 
     def _wait(self, timeout: float | None, is_over: Callable[[], bool]) -> bool:
-        """Waits until something is the case; work that waits begins meanwhile. Says whether it is."""
+        """Waits until ``is_over()`` is true, and starts waiting work meanwhile.
+
+        Returns whether it is.
+        """
         end = None if timeout is None else time.monotonic() + timeout
         self._free(0)
         while not is_over():
@@ -161,7 +174,7 @@ class ActorPool:
         return True
 
     def _free(self, timeout: float | None) -> None:
-        """Waits until an actor has finished, and gives work to those that have."""
+        """Waits until an actor has finished, and starts waiting work on the finished ones."""
         if not self._busy:
             return
         _session.wait(list(self._busy), timeout=timeout)
@@ -171,8 +184,8 @@ class ActorPool:
 
 
 def _one_of(result: Any) -> ObjectRef:
-    """The reference to wait for: all results of one call come at once."""
-    one = result[0] if isinstance(result, list) and result else result
-    if not isinstance(one, ObjectRef):
-        raise TypeError(f"the function must return the reference of a call, not {type(one).__name__}")
-    return one
+    """Returns a reference to wait for: all results of one call come together."""
+    ref = result[0] if isinstance(result, list) and result else result
+    if not isinstance(ref, ObjectRef):
+        raise TypeError(f"the function must return the reference of a call, not {type(ref).__name__}")
+    return ref

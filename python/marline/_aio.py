@@ -1,4 +1,8 @@
-"""References in asyncio, and as futures of ``concurrent.futures``."""
+"""References in asyncio, and as futures of ``concurrent.futures``.
+
+Each event loop has a ``_Bridge``, whose descriptor the loop watches (``completions.rs``). All
+futures of ``concurrent.futures`` share one thread.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +21,7 @@ from marline._native import ObjectRef, ObjectRefGenerator
 
 
 class _Bridge:
-    """Brings what came to one event loop."""
+    """Delivers answers to one event loop."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.completions = _native.Completions()
@@ -28,19 +32,22 @@ class _Bridge:
     async def wait(
         self,
         loop: asyncio.AbstractEventLoop,
-        expect: Callable[[Any, int], None],
+        notify: Callable[[Any, int], None],
         what: Any,
         ref: ObjectRef | None = None,
     ) -> Any:
-        """Waits until what is expected of something has come; gives the value of the reference, if any."""
+        """Calls ``notify(what, token)``, and waits until the token is queued.
+
+        Returns the value of ``ref``.
+        """
         token = next(self.tokens)
         future: asyncio.Future[Any] = loop.create_future()
         self.waiting[token] = future, ref
         try:
-            expect(what, token)
+            notify(what, token)
             return await future
         except BaseException:
-            # It may have been cancelled, and the loop end before it comes: nothing is to be left of it.
+            # If this was cancelled, the loop may end before the answer comes: leave nothing behind.
             self.waiting.pop(token, None)
             self.completions.forget(token)
             raise
@@ -68,7 +75,10 @@ def _settle(
     completions: _native.Completions,
     token: int,
 ) -> bool:
-    """Settles a future for a value that has come; not if its data is on its way: its token comes again."""
+    """Settles a future with a value that has come.
+
+    Returns ``False`` if the data of the value is still on the way: then its token is queued again.
+    """
     try:
         came = completions.value(ref, token)
     except BaseException as error:
@@ -80,24 +90,24 @@ def _settle(
 
 
 async def wait_for(ref: ObjectRef) -> Any:
-    """The value of a reference, awaited."""
-    came = ref._at_once()
+    """Waits for the value of a reference and returns it."""
+    came = ref._value_if_local()
     if came is not None:
         return came[0]
     loop = asyncio.get_running_loop()
     bridge = _bridge(loop)
-    return await bridge.wait(loop, bridge.completions.expect, ref, ref)
+    return await bridge.wait(loop, bridge.completions.notify_value, ref, ref)
 
 
-async def wait_for_end(scope: _native.Scope) -> None:
-    """Waits until all that was submitted in a scope has ended."""
+async def wait_for_end(scope: _native.CodeScope) -> None:
+    """Waits until all work that a scope has submitted has ended."""
     loop = asyncio.get_running_loop()
     bridge = _bridge(loop)
-    await bridge.wait(loop, bridge.completions.expect_end, scope)
+    await bridge.wait(loop, bridge.completions.notify_scope_end, scope)
 
 
 async def next_of(generator: ObjectRefGenerator) -> ObjectRef:
-    """The next reference of a stream, awaited."""
+    """Waits for the next reference of a stream and returns it."""
     while True:
         ref, is_open = generator._take()
         if ref is not None:
@@ -106,15 +116,15 @@ async def next_of(generator: ObjectRefGenerator) -> ObjectRef:
             raise StopAsyncIteration
         loop = asyncio.get_running_loop()
         bridge = _bridge(loop)
-        await bridge.wait(loop, bridge.completions.expect_item, generator)
+        await bridge.wait(loop, bridge.completions.notify_item, generator)
 
 
-async def wait_for_room(items: _native.Items) -> None:
-    """Waits until there is room for an item."""
+async def wait_for_room(items: _native.ItemSender) -> None:
+    """Waits until a stream has room for an item, or its task was cancelled."""
     while not items.has_room():
         loop = asyncio.get_running_loop()
         bridge = _bridge(loop)
-        await bridge.wait(loop, bridge.completions.expect_room, items)
+        await bridge.wait(loop, bridge.completions.notify_room, items)
 
 
 def _bridge(loop: asyncio.AbstractEventLoop) -> _Bridge:
@@ -125,7 +135,10 @@ def _bridge(loop: asyncio.AbstractEventLoop) -> _Bridge:
 
 
 class _Thread:
-    """Settles futures of ``concurrent.futures``; its thread lives as long as there are any."""
+    """Settles futures of ``concurrent.futures``.
+
+    Its thread runs as long as a future is unsettled.
+    """
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
@@ -140,7 +153,7 @@ class _Thread:
         with self.lock:
             token = next(self.tokens)
             self.waiting[token] = future, ref
-            self.completions.expect(ref, token)
+            self.completions.notify_value(ref, token)
             if not self.runs:
                 self.runs = True
                 threading.Thread(target=self.run, name="marline-futures", daemon=True).start()
@@ -167,7 +180,7 @@ _thread = _Thread()
 
 
 def _forked() -> None:
-    """In a fork: the thread is not there, nor are the loops."""
+    """In a fork: neither the thread nor the event loops of the parent exist."""
     global _thread
     _thread = _Thread()
     _bridges.clear()
@@ -177,5 +190,5 @@ os.register_at_fork(after_in_child=_forked)
 
 
 def future_of(ref: ObjectRef) -> concurrent.futures.Future[Any]:
-    """A future for the value of a reference."""
+    """Returns a future for the value of a reference."""
     return _thread.future_of(ref)

@@ -1,4 +1,4 @@
-"""What there is in the cluster, and what user code can know of itself."""
+"""Questions about the cluster, and about the task or call that runs this code."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import Any, TypeVar
 
 from marline import _namespace, _session
 from marline._option_values import checked_returns
-from marline._scope import current
+from marline._scope import current_scope
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 
 def cluster_resources() -> dict[str, float]:
-    """What all workers offer together.
+    """Returns the resources of all workers together.
 
     >>> import marline
     >>> with marline.init(num_cpus=2):
@@ -26,7 +26,7 @@ def cluster_resources() -> dict[str, float]:
 
 
 def available_resources() -> dict[str, float]:
-    """What is free now.
+    """Returns the resources of all workers that are free now.
 
     >>> import marline
     >>> with marline.init(num_cpus=2):
@@ -38,7 +38,9 @@ def available_resources() -> dict[str, float]:
 
 
 def nodes() -> list[dict[str, Any]]:
-    """The workers. Of each: ``NodeID``, ``Alive``, ``NodeManagerHostname``, ``NodeManagerAddress``, ``Pid``,
+    """Returns the workers, a dict for each.
+
+    The keys are ``NodeID``, ``Alive``, ``NodeManagerHostname``, ``NodeManagerAddress``, ``Pid``,
     ``Resources`` and ``Available``.
 
     >>> import marline
@@ -50,9 +52,11 @@ def nodes() -> list[dict[str, Any]]:
 
 
 def object_stores() -> list[dict[str, Any]]:
-    """How full the workers' stores of large values are, in bytes. Of each: ``worker_id``, ``hostname``,
-    ``pid``, ``limit``, ``used``, ``spilled`` (what is on the disk) and ``written`` (what went there in all).
-    A worker that cannot be asked is left out.
+    """Returns how full the object stores of the workers are, a dict for each worker.
+
+    The keys are ``worker_id``, ``hostname``, ``pid``, and in bytes: ``limit``, ``used``,
+    ``spilled`` (on the disk now) and ``written`` (written to the disk in all). A worker that does
+    not answer is left out.
 
     >>> import marline
     >>> with marline.init(num_cpus=2, object_store_memory=100_000_000):
@@ -64,7 +68,10 @@ def object_stores() -> list[dict[str, Any]]:
 
 
 def list_named_actors(all_namespaces: bool = False) -> list[Any]:
-    """The names of actors that live: of this driver's namespace, or of all of them.
+    """Returns the names of the living actors in the driver's namespace.
+
+    With ``all_namespaces`` it returns a dict with ``namespace`` and ``name`` for each actor of all
+    namespaces.
 
     >>> import marline, collections
     >>> with marline.init(num_cpus=2):
@@ -81,40 +88,43 @@ def list_named_actors(all_namespaces: bool = False) -> list[Any]:
 
 @dataclasses.dataclass(frozen=True)
 class RuntimeContext:
-    """What user code can know of itself while it runs. Outside of tasks and actors there is nothing but the
-    namespace."""
+    """What user code can know about the task or call that runs it.
 
-    #: The task or call.
+    Outside of tasks and actors, only the namespace is set.
+    """
+
+    #: The id of the task or call.
     task_id: str | None = None
-    #: Which try at it: a fencing token for effects outside Marline.
+    #: The number of the attempt. A fencing token for effects outside Marline.
     attempt: int | None = None
-    #: The actor it runs in.
+    #: The id of the actor, in a call.
     actor_id: str | None = None
-    #: The epoch of that actor: a fencing token too.
+    #: The epoch of the actor, in a call. A fencing token, too.
     actor_epoch: int | None = None
-    #: The GPUs it was given.
+    #: The GPUs that were assigned to the task or actor.
     gpu_ids: tuple[int, ...] = ()
-    #: The seconds it has left, if it has a ``timeout``; what it submits has no more.
+    #: The seconds that are left, if the work has a ``timeout``. Work that it submits gets no more
+    #: time.
     deadline: float | None = None
-    #: Where names of actors count, unless one is said: the driver's.
+    #: The namespace in which names of actors count, unless a call names one: that of the driver.
     namespace: str = _namespace.DEFAULT
 
     def get_task_id(self) -> str | None:
-        """The task or call."""
+        """Returns the id of the task or call."""
         return self.task_id
 
     def get_actor_id(self) -> str | None:
-        """The actor it runs in."""
+        """Returns the id of the actor."""
         return self.actor_id
 
     @property
     def was_current_actor_reconstructed(self) -> bool:
-        """Whether the actor lives for the second time, or later."""
+        """Whether the actor has restarted at least once."""
         return (self.actor_epoch or 1) > 1
 
 
 def get_runtime_context() -> RuntimeContext:
-    """What is known of the task or call that runs here.
+    """Returns what is known about the task or call that runs this code.
 
     >>> import marline
     >>> @marline.remote
@@ -124,7 +134,7 @@ def get_runtime_context() -> RuntimeContext:
     ...     marline.get(attempt.remote())
     1
     """
-    scope = current.get()
+    scope = current_scope.get()
     running = scope.running() if scope is not None else None
     if scope is None or running is None:
         return RuntimeContext(namespace=_namespace.current())
@@ -135,8 +145,11 @@ def get_runtime_context() -> RuntimeContext:
 def method(
     *, num_returns: int | str = 1, max_unconsumed: int | None = None, durable: bool = False
 ) -> Callable[[F], F]:
-    """Options of a method of an actor: how many values it returns, or ``"streaming"``, or ``"dynamic"``;
-    whether large ones are to outlive their node.
+    """Decorates a method of an actor class with options for its calls.
+
+    ``num_returns`` is the number of results, ``"streaming"`` or ``"dynamic"``; ``max_unconsumed``
+    limits the items of a stream that wait to be taken; ``durable`` lets large results outlive their
+    node.
 
     >>> import marline
     >>> @marline.remote

@@ -1,7 +1,8 @@
-"""Functions that are given at each call, not declared once: they are known by their pickled code.
+"""A cache of remote functions for ``Executor`` and ``Context``.
 
-A function that means something else than before (its object changed, or a variable that it uses) is
-another one; one that is the same goes to the cluster once.
+Both get a plain function with each call. A function is identified by its pickled code. So a
+function whose object or variables have changed is a new one, and an unchanged function is sent to
+the cluster once.
 """
 
 from __future__ import annotations
@@ -16,23 +17,23 @@ from marline._options import Options
 from marline._pickle import dumps_code
 from marline._remote import RemoteFunction
 
-# So many are known at a time; the one that was not used for longest goes first.
+# The most functions in a cache. The one that was not used for the longest time is removed first.
 MAX_FUNCTIONS = 256
 
 
-class Codes:
-    """The functions that were given, as remote ones."""
+class FunctionCache:
+    """The remote forms of recently used functions."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._known: collections.OrderedDict[tuple[str, str], RemoteFunction] = collections.OrderedDict()
 
     def remote(self, function: Callable[..., Any], options: Options) -> RemoteFunction:
-        """The remote form of a function."""
+        """Returns the remote form of a function with these options."""
         if options.name is None:
             options = options._replace(name=name_of(function))
         code = dumps_code(function)
-        # What options hold cannot always be hashed: their text tells them apart.
+        # Values of options cannot always be hashed, so their text is part of the key.
         key = code.key, repr(options)
         with self._lock:
             known = self._known.get(key)
@@ -45,13 +46,13 @@ class Codes:
         return known
 
 
-def plain(function: Callable[..., Any]) -> Callable[..., Any]:
-    """What is to be called: a remote function stands for the one that it was made of."""
+def unwrap_remote(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Returns the plain function of a remote function; any other callable as it is."""
     return function.__marline_remote__ if isinstance(function, RemoteFunction) else function
 
 
 def name_of(function: Callable[..., Any]) -> str:
-    """What a task is called that calls a function."""
+    """Returns the name of a task that calls a function."""
     while isinstance(function, functools.partial):
         function = function.func
     name: str = getattr(function, "__qualname__", type(function).__qualname__)

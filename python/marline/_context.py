@@ -1,14 +1,18 @@
-"""``marline.Context``: where work runs, as an object. For libraries that leave that to their users.
+"""``marline.Context``: an object that decides where work runs.
+
+It is for libraries that leave this choice to their users.
 
 The kinds:
 
-- ``"sync"``: everything runs at once, in the thread that asks for it. For tests and debuggers.
+- ``"sync"``: everything runs at once, in the thread that submits it. For tests and debuggers.
 - ``"threads"``: tasks run on threads of this process, each actor on threads of its own.
-- ``"local"``: a cluster that lives in this process, with processes of its own (or the one that
+- ``"local"``: a cluster embedded in this process, with executor processes (or the cluster that
   ``MARLINE_ADDRESS`` names).
-- ``"host:port"``: a cluster elsewhere; ``"auto"`` is the one that ``marline up`` runs on this machine.
+- ``"host:port"``: a cluster elsewhere; ``"auto"`` is the one that ``marline up`` runs on this
+  machine.
 
-Code that works with one kind works with the others. docs/python.md lists what differs.
+Code that works with one kind works with the others. docs/python.md lists the differences.
+``Context`` checks arguments; an engine runs the work (``_context_engine``).
 """
 
 from __future__ import annotations
@@ -23,23 +27,35 @@ from typing import Any
 
 from marline import _context_options, _session
 from marline._actor import ActorClass
-from marline._codes import name_of, plain
-from marline._context_cluster import Cluster
-from marline._context_engine import ActorStatus, ContextActor, ContextFuture, Engine, Name, too_late
-from marline._context_here import Sync
-from marline._context_threads import Threads
+from marline._codes import name_of, unwrap_remote
+from marline._context_cluster import ClusterEngine
+from marline._context_engine import ActorName, ActorStatus, ContextActor, ContextFuture, Engine, too_late
+from marline._context_here import SyncEngine
+from marline._context_threads import ThreadEngine
 from marline._options import Options
 
 _lock = threading.Lock()
-# The context that owns this process's session.
+# The context that owns this process's session, if one does.
 _owner: _Owner | None = None
-# The one that is used where none was chosen.
+# The context that `default_context` returns if no other one is active.
 _fallback: Context | None = None
+# The context of the innermost `use_context`.
 _chosen: contextvars.ContextVar[Context | None] = contextvars.ContextVar("marline_context", default=None)
 
 
 class Context:
-    """Where tasks and actors run. See the module for the kinds.
+    """Runs tasks and actors: in this thread, on threads, or on a cluster.
+
+    ``kind`` is one of:
+
+    - ``"sync"``: everything runs at once, in the thread that submits it. For tests and debuggers.
+    - ``"threads"``: on threads of this process.
+    - ``"local"``: on a cluster embedded in this process, or the one that ``MARLINE_ADDRESS`` names.
+    - ``"auto"``: on the cluster that ``marline up`` runs on this machine.
+    - ``"host:port"``: on a cluster elsewhere.
+
+    ``token`` is the secret of a cluster elsewhere, ``num_cpus`` the size of an embedded one. A
+    process can have one cluster context at a time: a second one is a ``RuntimeError``.
 
     >>> import marline
     >>> with marline.Context("threads") as ctx:
@@ -76,14 +92,14 @@ class Context:
 
     def _set_options(self, options: Mapping[str, Any]) -> None:
         self._options = dict(options)
-        # Those of `run`, when it was first called.
+        # The options of `run`, made when it is first called.
         self._task_options: Options | None = None
 
     def _open(self, token: str | None, num_cpus: float | None) -> Engine:
         if self.kind == "sync":
-            return Sync(lambda: use_context(self))
+            return SyncEngine(lambda: use_context(self))
         if self.kind == "threads":
-            return Threads(lambda: use_context(self))
+            return ThreadEngine(lambda: use_context(self))
         if self.kind != "local" and self.kind != "auto" and ":" not in self.kind:
             raise ValueError(
                 f"there is no context {self.kind!r}: it is 'sync', 'threads', 'local', 'auto' or 'host:port'"
@@ -91,11 +107,11 @@ class Context:
         return self._join(token, num_cpus)
 
     def _join(self, token: str | None, num_cpus: float | None) -> Engine:
-        """Makes this process's session, of which there is one."""
+        """Starts this process's session. A process has one at most."""
         global _owner
-        if _session.home is not None:
+        if _session.executor_cluster is not None:
             _session.warn_of_other("Context", self.kind)
-            return Cluster(owns_session=False)  # A task is part of a cluster already.
+            return ClusterEngine(owns_session=False)  # A task is part of a cluster already.
         with _lock:
             if _owner is not None and _owner.is_open():
                 raise RuntimeError(
@@ -103,7 +119,7 @@ class Context:
                     "close that one, or use it (marline.default_context())"
                 )
             if _owner is not None and _owner.owns_session():
-                _session.shutdown()  # Nothing is left that could close it.
+                _session.shutdown()  # The last future and handle of that context are gone.
             _owner = None
             if _session.is_initialized():
                 raise RuntimeError(
@@ -111,15 +127,15 @@ class Context:
                     "marline.shutdown() first"
                 )
             _session.init(self.kind, token=token, num_cpus=num_cpus)
-            engine = Cluster(owns_session=True)
+            engine = ClusterEngine(owns_session=True)
             _owner = _Owner(self, engine)
         return engine
 
     @classmethod
-    def _around(
+    def _for_engine(
         cls, kind: str, engine: Engine, state: _State, options: Mapping[str, Any] | None = None
     ) -> Context:
-        """A context for an engine that there is."""
+        """Makes a context for an engine that exists."""
         context = cls.__new__(cls)
         context.kind = kind
         context._engine = engine
@@ -128,56 +144,65 @@ class Context:
         return context
 
     def options(self, **options: Any) -> Context:
-        """The same context with options for ``run`` and ``create_actor``; closing either closes both.
+        """Returns the same context with options for ``run`` and ``create_actor``.
+
+        Closing either one closes both.
 
         For tasks: ``num_cpus``, ``num_gpus``, ``memory``, ``resources``, ``max_retries`` (3),
         ``retry_exceptions``, ``timeout``, ``preemptible``, ``durable``, ``name``, ``runtime_env``.
 
         For actors: the same resources, ``max_restarts`` (-1: no limit), ``max_task_retries`` (0),
-        ``max_concurrency``, ``max_pending_calls``, ``name``, ``namespace``, ``get_if_exists``, ``lifetime``,
-        ``idle_ttl``, ``preemptible``, ``checkpoint_every``, ``checkpoint_interval``, ``runtime_env``.
+        ``max_concurrency``, ``max_pending_calls``, ``name``, ``namespace``, ``get_if_exists``,
+        ``lifetime``, ``idle_ttl``, ``preemptible``, ``checkpoint_every``, ``checkpoint_interval``,
+        ``runtime_env``.
 
         An unknown option is a ``TypeError``.
         """
         _context_options.check(options)
-        return Context._around(self.kind, self._engine, self._state, {**self._options, **options})
+        return Context._for_engine(self.kind, self._engine, self._state, {**self._options, **options})
 
     def run(
         self, fn: Callable[..., Any], /, *args: Any, name: str | None = None, **kwargs: Any
     ) -> ContextFuture:
-        """Runs ``fn(*args, **kwargs)``; futures among the arguments arrive as values.
+        """Runs ``fn(*args, **kwargs)`` as a task, and returns a future.
 
-        ``name`` is what the task is called where tasks are shown. All other keywords are the function's:
-        ``context.options(max_retries=5).run(fn)`` has options. A remote function means the plain one, without
-        its options.
+        Futures among the arguments arrive as values.
+
+        ``name`` is the name of the task in lists and logs. All other keywords are arguments of the
+        function. To set options, write ``context.options(max_retries=5).run(fn)``. A remote
+        function stands for its plain function: its own options do not count.
         """
         engine = self._opened()
         if not callable(fn):
             raise TypeError(f"run() takes a function, not {type(fn).__name__}")
-        fn = plain(fn)
+        fn = unwrap_remote(fn)
         if kwargs:
-            _context_options.refuse_as_keyword(fn, kwargs, "run")
+            _context_options.reject_option_keyword(fn, kwargs, "run")
         options = self._task_options
         if options is None:
             options = self._task_options = _context_options.for_task(self._options)
         return engine.run(fn, args, kwargs, options._replace(name=name or options.name or name_of(fn)))
 
     def get(self, value: Any, *, timeout: float | None = None) -> Any:
-        """The value of a future, or of each future in a list; anything else as it is."""
+        """Waits for a future, or for each future in a list, and returns the values.
+
+        Anything else is returned as it is. After ``timeout`` seconds in all it raises a
+        ``GetTimeoutError``.
+        """
         if isinstance(value, ContextFuture):
             return value.result(timeout)
-        if not isinstance(value, list) or not any(isinstance(one, ContextFuture) for one in value):
+        if not isinstance(value, list) or not any(isinstance(item, ContextFuture) for item in value):
             return value
-        futures = _different([one for one in value if isinstance(one, ContextFuture)])
-        # One limit holds for all of them.
+        futures = _different([item for item in value if isinstance(item, ContextFuture)])
+        # One timeout holds for all futures together.
         self._opened().wait(futures, len(futures), _limit(timeout))
         came = sum(future.done() for future in futures)
         if came < len(futures):
             raise too_late(came, len(futures), timeout)
-        return [one.result() if isinstance(one, ContextFuture) else one for one in value]
+        return [item.result() if isinstance(item, ContextFuture) else item for item in value]
 
     def put(self, value: Any) -> ContextFuture:
-        """A future that has this value: many tasks can use it, it travels once."""
+        """Returns a future with this value. Many tasks can use it, and the value travels once."""
         if isinstance(value, ContextFuture):
             raise TypeError("put() of a future: pass the future itself")
         return self._opened().put(value)
@@ -185,9 +210,10 @@ class Context:
     def wait(
         self, futures: Sequence[ContextFuture], num_returns: int = 1, timeout: float | None = None
     ) -> tuple[list[ContextFuture], list[ContextFuture]]:
-        """Waits until ``num_returns`` have come: exactly so many, and the others.
+        """Waits until ``num_returns`` futures are done, at most ``timeout`` seconds.
 
-        Fewer if the time is over.
+        Returns two lists: exactly ``num_returns`` futures that are done (fewer after a timeout),
+        and the others.
         """
         futures = list(futures)
         for future in futures:
@@ -218,14 +244,16 @@ class Context:
     ) -> ContextActor:
         """Creates an actor: an instance of ``cls`` whose methods are called with ``.remote()``.
 
-        All other keywords are the class's: ``context.options(max_restarts=2).create_actor(cls)`` has other
-        options. What is left out here is as ``options`` said.
+        The keywords that are named here are options; one that is left out has the value from
+        ``options()``. All other keywords are arguments of the class. To set other options, write
+        ``context.options(max_restarts=2).create_actor(cls)``.
 
-        The actor ends with its last handle, or with its context if it is ``lifetime="detached"`` on a cluster
-        that ends with it. If it is lost, it is restarted, as often as ``max_restarts`` allows (no limit). A
-        call that was under way raises a ``WorkerLostError`` whose ``may_have_run`` is true, unless
-        ``max_task_retries`` allows to repeat it. A ``name`` that is taken is a ``ValueError``; with
-        ``get_if_exists`` the actor that has it is used. If the class fails, all calls fail as it did.
+        The actor ends with its last handle. With ``lifetime="detached"`` it ends with the context,
+        if its cluster does. If its process is lost, it restarts, as often as ``max_restarts``
+        allows (no limit). A call that was running then raises a ``WorkerLostError`` whose
+        ``may_have_run`` is true, unless ``max_task_retries`` allows to repeat it. A ``name`` that
+        is taken is a ``ValueError``; with ``get_if_exists`` it returns the actor that has the name.
+        If the constructor fails, all calls fail with its error.
         """
         engine = self._opened()
         if isinstance(cls, ActorClass):
@@ -233,51 +261,65 @@ class Context:
         if not isinstance(cls, type):
             raise TypeError(f"create_actor() takes a class, not {type(cls).__name__}")
         if kwargs:
-            _context_options.refuse_as_keyword(cls, kwargs, "create_actor")
-        given = {
+            _context_options.reject_option_keyword(cls, kwargs, "create_actor")
+        chosen = {
             "name": name,
             "get_if_exists": get_if_exists,
             "lifetime": lifetime,
             "preemptible": preemptible,
             "num_cpus": num_cpus,
         }
-        given = {option: value for option, value in given.items() if value is not None}
-        return engine.create_actor(cls, args, kwargs, _context_options.for_actor({**self._options, **given}))
+        chosen = {option: value for option, value in chosen.items() if value is not None}
+        return engine.create_actor(cls, args, kwargs, _context_options.for_actor({**self._options, **chosen}))
 
     def get_actor(self, name: str) -> ContextActor:
-        """A handle to the actor with this name. A name that no actor has is a ``ValueError``."""
+        """Returns a handle to the actor with this name.
+
+        A name that no actor has is a ``ValueError``.
+        """
         if not isinstance(name, str):
             raise TypeError(f"name is a string, not {type(name).__name__}")
-        return self._opened().get_actor(Name(name, self._options.get("namespace")))
+        return self._opened().get_actor(ActorName(name, self._options.get("namespace")))
 
     def list_actors(self) -> list[ActorStatus]:
-        """The actors that live, newest first: on a cluster, those of all drivers in this namespace."""
+        """Returns the statuses of the living actors, newest first.
+
+        On a cluster, these are the actors of all drivers in this namespace.
+        """
         return self._opened().list_actors(self._options.get("namespace"))
 
     def kill(self, actor: str | ContextActor, *, no_restart: bool = True) -> None:
-        """Ends an actor: its calls fail with ``ActorDiedError``. An unknown name is a ``ValueError``.
+        """Deletes an actor, by its name or handle: its calls fail with ``ActorDiedError``.
 
-        With ``no_restart=False`` only its current life ends: it is restarted if it may be.
+        With ``no_restart=False`` only its current instance ends: the actor restarts if it may. An
+        unknown name is a ``ValueError``.
         """
         self._opened().kill(self._meant(actor), no_restart)
 
     def delete_actor(self, actor: str | ContextActor) -> None:
-        """The same as ``kill(actor)``."""
+        """Deletes an actor, like ``kill(actor)``."""
         self.kill(actor)
 
     def actor_status(self, actor: str | ContextActor) -> ActorStatus:
-        """The state of an actor, without calling it. A name that no actor has is ``"dead"``."""
+        """Returns the status of an actor, without calling it.
+
+        A name that no actor has is ``"dead"``.
+        """
         return self._opened().actor_status(self._meant(actor))
 
-    def _meant(self, actor: str | ContextActor) -> Name | ContextActor:
+    def _meant(self, actor: str | ContextActor) -> ActorName | ContextActor:
+        """Checks an actor argument; adds the namespace to a name."""
         if isinstance(actor, str):
-            return Name(actor, self._options.get("namespace"))
+            return ActorName(actor, self._options.get("namespace"))
         if not isinstance(actor, ContextActor):
             raise TypeError(f"an actor is given by its name or its handle, not {type(actor).__name__}")
         return actor
 
     def close(self) -> None:
-        """Ends what runs in it. On threads, code that does not stop within 5 s is left behind."""
+        """Ends the context: cancels what runs in it, and ends its actors and its own cluster.
+
+        On threads, code that does not stop within 5 s is left running.
+        """
         global _owner
         if self._state.is_closed:
             return
@@ -303,20 +345,20 @@ class Context:
 
 
 class _State:
-    """What a context shares with those that ``options`` makes of it."""
+    """The state that a context shares with the copies that ``options`` makes."""
 
     def __init__(self) -> None:
         self.is_closed = False
 
 
 class _Owner:
-    """The context that owns this process's session. It does not keep the context.
+    """The context that owns this process's session. Refers to it weakly.
 
-    A context that was dropped without being closed lives on as the engine of its futures and handles. When
-    they are gone too, the next context ends its session.
+    If a context is dropped without being closed, its engine lives on in its futures and handles.
+    When they are gone, too, the next context ends the session.
     """
 
-    def __init__(self, context: Context, engine: Cluster) -> None:
+    def __init__(self, context: Context, engine: ClusterEngine) -> None:
         self.kind = context.kind
         self.engine = weakref.ref(engine)
         self._session = engine.session
@@ -324,18 +366,18 @@ class _Owner:
         self._context = weakref.ref(context)
 
     def is_open(self) -> bool:
-        """Whether something is left that uses its session."""
+        """Returns whether a context, future or handle still uses the session."""
         return self.engine() is not None and self.owns_session()
 
     def owns_session(self) -> bool:
-        """Whether its session has not ended."""
+        """Returns whether the session is still that of this process."""
         return self._session is _session._session
 
     def context(self) -> Context | None:
-        """The context; another one with the same engine if it was dropped."""
+        """Returns the context; if it was dropped, another one with the same engine."""
         context, engine = self._context(), self.engine()
         if context is None and engine is not None:
-            context = Context._around(self.kind, engine, self._state)
+            context = Context._for_engine(self.kind, engine, self._state)
             self._context = weakref.ref(context)
         return context
 
@@ -349,7 +391,7 @@ def _different(futures: list[ContextFuture]) -> list[ContextFuture]:
 
 
 def _forked() -> None:
-    """In a fork: its parent's session is not its own."""
+    """In a fork: forgets the contexts, because the session belongs to the parent."""
     global _lock, _owner, _fallback
     _lock = threading.Lock()
     _owner = _fallback = None
@@ -359,10 +401,10 @@ os.register_at_fork(after_in_child=_forked)
 
 
 def default_context() -> Context:
-    """The context to use where none is given.
+    """Returns the context to use where the caller has passed none.
 
-    That is the one of the innermost ``use_context``; in a task or actor, the one that runs it; otherwise
-    that of this process's session, which starts when it is first used.
+    This is the context of the innermost ``use_context``; in a task or actor, the one that runs it;
+    otherwise that of this process's session, which starts when it is first used.
 
     >>> import marline
     >>> with marline.init(num_cpus=2):
@@ -378,13 +420,13 @@ def default_context() -> Context:
         if owner is not None:
             return owner
         if _fallback is None or _fallback._state.is_closed:
-            _fallback = Context._around("local", Cluster(owns_session=False), _State())
+            _fallback = Context._for_engine("local", ClusterEngine(owns_session=False), _State())
         return _fallback
 
 
 @contextlib.contextmanager
 def use_context(context: Context) -> Iterator[Context]:
-    """Makes a context the default one, in this thread or coroutine, for a while.
+    """Makes ``context`` the default context inside a ``with`` block, in this thread or coroutine.
 
     >>> import marline
     >>> with marline.Context("sync") as ctx, marline.use_context(ctx):

@@ -1,4 +1,4 @@
-"""The engine of a context on a cluster: this process's session."""
+"""The engine of a ``Context`` that runs work on a cluster, through this process's session."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from marline import _actor, _namespace, _native, _session
-from marline._codes import Codes
+from marline._codes import FunctionCache
 from marline._context_engine import (
-    Actor,
+    ActorName,
     ActorStatus,
     ContextActor,
     ContextFuture,
     Engine,
-    Name,
-    Settled,
-    collected,
+    EngineActor,
+    SettledFuture,
+    collect_generator,
     handle_of,
     result_within,
 )
@@ -28,16 +28,17 @@ from marline._native import ObjectRef
 from marline._option_values import ONE
 from marline._options import Options
 
-# How many names of actors that were created here are remembered, to tell why a dead one died.
+# How many names of actors that were created here are remembered, so that the status of a dead actor
+# can be found by its name. The controller finds only living actors by name.
 MAX_NAMES = 1_000
 
 
 class ClusterFuture(ContextFuture):
-    """A reference as a future."""
+    """A reference to an object as a future."""
 
-    def __init__(self, ref: ObjectRef, engine: Cluster | None = None) -> None:
+    def __init__(self, ref: ObjectRef, engine: ClusterEngine | None = None) -> None:
         self._ref = ref
-        # A future keeps the session that it came from.
+        # Keeps the engine, and with it the session, alive.
         self._engine = engine
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -47,9 +48,9 @@ class ClusterFuture(ContextFuture):
         if self._ref.done():
             return self._ref._value()
         timeout = None if timeout is None else max(0.0, timeout)
-        if _session.is_initialized() or _session.home is not None:
+        if _session.is_initialized() or _session.executor_cluster is not None:
             return _session.get(self._ref, timeout=timeout)
-        # Its session is over, and it is about to say so; asking for a session would start another one.
+        # The session has ended, so the future is about to fail. `get` would start another session.
         return result_within(self._ref.future(), timeout)
 
     def done(self) -> bool:
@@ -66,12 +67,12 @@ class ClusterFuture(ContextFuture):
         return hash(self._ref)
 
 
-class ClusterActor(Actor):
-    """A handle of the cluster."""
+class ClusterActor(EngineActor):
+    """A handle to an actor of the cluster."""
 
-    def __init__(self, handle: _actor.ActorHandle, engine: Cluster | None = None) -> None:
+    def __init__(self, handle: _actor.ActorHandle, engine: ClusterEngine | None = None) -> None:
         self.handle = handle
-        # Where it was created, unless that was elsewhere.
+        # The engine that created or found it; `None` in other processes.
         self._engine = engine
 
     @property
@@ -89,16 +90,16 @@ class ClusterActor(Actor):
 
     def call(self, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> ContextFuture:
         if self._engine is not None and self._engine.is_over():
-            return Settled(error=WorkerLostError("the context was closed"))
+            return SettledFuture(error=WorkerLostError("the context was closed"))
         try:
             values, named = _arguments(args, kwargs)
             return ClusterFuture(self.handle._actor.call(method, values, named, ONE), self._engine)
         except MarlineError as error:
-            return Settled(error=error)  # It fails as what it depends on did.
+            return SettledFuture(error=error)  # It fails like the argument that it needs.
 
 
 def _arguments(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Arguments, with references for the futures among them."""
+    """Returns the arguments with references in place of futures."""
     return tuple(map(_argument, args)), {name: _argument(arg) for name, arg in kwargs.items()}
 
 
@@ -109,12 +110,12 @@ def _argument(value: Any) -> Any:
 
 
 def call(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
-    """Calls a function; in the task."""
-    return collected(function(*args, **kwargs))
+    """Calls a function, inside the task, and collects the items of a generator."""
+    return collect_generator(function(*args, **kwargs))
 
 
 def hosted(cls: type) -> type:
-    """A class whose generator methods return all their items."""
+    """Returns a class whose generator methods return lists of their items."""
     methods = {}
     for name, method in inspect.getmembers(cls, inspect.isgeneratorfunction):
         if inspect.isfunction(inspect.getattr_static(cls, name)):
@@ -128,36 +129,37 @@ def hosted(cls: type) -> type:
 def _collecting(method: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(method)
     def collect(*args: Any, **kwargs: Any) -> Any:
-        return collected(method(*args, **kwargs))
+        return collect_generator(method(*args, **kwargs))
 
-    # `inspect` is to see a plain function, not the generator function that it wraps.
+    # Without this, `inspect` would follow it to the generator function, and take this for one.
     del collect.__wrapped__
     return collect
 
 
-class Cluster(Engine):
-    """This process's session."""
+class ClusterEngine(Engine):
+    """Runs work in this process's session."""
 
     def __init__(self, owns_session: bool) -> None:
-        # The session that ends with this; `None` stands for the session that this process has at the time.
+        # The session that ends with this engine; `None` stands for any session that this process
+        # has.
         self.session = _session.current() if owns_session else None
-        self._codes = Codes()
+        self._function_cache = FunctionCache()
         self._lock = threading.Lock()
-        # The ids of the actors that were named here, by namespace and name.
+        # The ids of the named actors that were created here, by namespace and name.
         self._ids: collections.OrderedDict[tuple[str, str], str] = collections.OrderedDict()
-        # The connection for questions, and the session that it belongs to.
-        self._status: tuple[_native.Session, _native.Status] | None = None
+        # The client for questions, and the session that it belongs to.
+        self._status: tuple[_native.Session, _native.StatusClient] | None = None
 
     def run(
         self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], options: Options
     ) -> ContextFuture:
         self._check()
-        remote = self._codes.remote(functools.partial(call, fn), options)
+        remote = self._function_cache.remote(functools.partial(call, fn), options)
         try:
             values, named = _arguments(args, kwargs)
             return ClusterFuture(remote.remote(*values, **named), self)
         except MarlineError as error:
-            return Settled(error=error)  # It fails as what it depends on did.
+            return SettledFuture(error=error)  # It fails like the argument that it needs.
 
     def put(self, value: Any) -> ContextFuture:
         self._check()
@@ -166,7 +168,7 @@ class Cluster(Engine):
     def wait(self, futures: Sequence[ContextFuture], num_returns: int, timeout: float | None) -> None:
         self._check()
         refs = [future._ref for future in futures if isinstance(future, ClusterFuture)]
-        missing = num_returns - (len(futures) - len(refs))  # The others have come.
+        missing = num_returns - (len(futures) - len(refs))  # All other futures are done.
         if missing > 0:
             _session.wait(refs, num_returns=missing, timeout=timeout)
 
@@ -178,7 +180,7 @@ class Cluster(Engine):
         handle = _actor.ActorClass(hosted(cls), options).remote(*values, **named)
         actor = ClusterActor(handle, self)
         if options.name is not None:
-            self._remember(_key(Name(options.name, options.namespace)), actor.id)
+            self._remember(_key(ActorName(options.name, options.namespace)), actor.id)
         return handle_of(actor, cls)
 
     def _remember(self, key: tuple[str, str], id: str) -> None:
@@ -188,7 +190,7 @@ class Cluster(Engine):
             if len(self._ids) > MAX_NAMES:
                 self._ids.popitem(last=False)
 
-    def get_actor(self, name: Name) -> ContextActor:
+    def get_actor(self, name: ActorName) -> ContextActor:
         self._check()
         handle = _actor.get_actor(name.name, name.namespace)
         return ContextActor(ClusterActor(handle, self), name.name, None)
@@ -198,15 +200,15 @@ class Cluster(Engine):
         namespace = namespace or _namespace.current()
         return [_status(known) for known in self._asked().actors() if known["namespace"] == namespace]
 
-    def kill(self, actor: Name | ContextActor, no_restart: bool) -> None:
+    def kill(self, actor: ActorName | ContextActor, no_restart: bool) -> None:
         self._check()
-        if isinstance(actor, Name):
+        if isinstance(actor, ActorName):
             handle = _actor.get_actor(actor.name, actor.namespace)
         else:
             handle = _cluster_actor(actor).handle
         _actor.kill(handle, no_restart=no_restart)
 
-    def actor_status(self, actor: Name | ContextActor) -> ActorStatus:
+    def actor_status(self, actor: ActorName | ContextActor) -> ActorStatus:
         self._check()
         status = self._asked()
         if isinstance(actor, ContextActor):
@@ -218,14 +220,14 @@ class Cluster(Engine):
             id, unknown = self._ids.get(key), ActorStatus(actor.name, "", "dead")
             return unknown if id is None else self._by_id(status, id, unknown)
 
-    def _by_id(self, status: _native.Status, id: str, unknown: ActorStatus) -> ActorStatus:
+    def _by_id(self, status: _native.StatusClient, id: str, unknown: ActorStatus) -> ActorStatus:
         try:
             return _status(status.actor(id))
         except NotFoundError:
-            return unknown  # The controller has forgotten it: it died too long ago.
+            return unknown  # It died long ago, and the controller has forgotten it.
 
-    def _asked(self) -> _native.Status:
-        """Whom to ask about actors."""
+    def _asked(self) -> _native.StatusClient:
+        """Returns the client for questions about actors."""
         session, known = _session.current(), self._status
         if known is None or known[0] is not session:
             known = self._status = session, _session.status()
@@ -236,21 +238,21 @@ class Cluster(Engine):
             _session.shutdown()
 
     def is_over(self) -> bool:
-        """Whether its session has ended."""
+        """Returns whether the session of this engine has ended."""
         return self.session is not None and self.session is not _session._session
 
     def _check(self) -> None:
-        """What is asked of a session that is over must not start another one."""
+        """Fails if the session has ended. Otherwise a call would start another session."""
         if self.is_over():
             raise RuntimeError("marline.shutdown() was called: this context is closed")
 
 
-def _key(name: Name) -> tuple[str, str]:
+def _key(name: ActorName) -> tuple[str, str]:
     return _namespace.checked(name.namespace) or _namespace.current(), name.name
 
 
 def _status(known: dict[str, Any]) -> ActorStatus:
-    """The answer of the controller."""
+    """Converts the controller's answer."""
     rest = {name: value for name, value in known.items() if name not in ("namespace", "class_name")}
     return ActorStatus(class_name=known["class_name"].rpartition(".")[2], **rest)
 
@@ -258,5 +260,5 @@ def _status(known: dict[str, Any]) -> ActorStatus:
 def _cluster_actor(handle: ContextActor) -> ClusterActor:
     actor = handle._actor
     if not isinstance(actor, ClusterActor):
-        raise ValueError(f"{handle!r} is of another context")
+        raise ValueError(f"{handle!r} belongs to another context")
     return actor

@@ -1,7 +1,8 @@
-"""The seam between ``marline.Context`` and its engines: futures, actors, statuses, and the engine itself.
+"""The seam between ``marline.Context`` and its engines: futures, actors, statuses, and engines.
 
-An engine is a subclass of :class:`Engine`; it knows nothing of ``Context``, which checks all arguments.
-The engines are in ``_context_here`` and ``_context_threads`` (in this process) and in ``_context_cluster``.
+An engine is a subclass of :class:`Engine`. It does not know ``Context``, which checks all
+arguments. The engines are in ``_context_here`` and ``_context_threads`` (in this process) and in
+``_context_cluster``.
 """
 
 from __future__ import annotations
@@ -18,22 +19,25 @@ from marline._options import Options
 from marline._typo import no_attribute, no_method
 
 
-class Items(list[Any]):
-    """The items of a generator, in order."""
+class ItemList(list[Any]):
+    """The items of a generator function, in order. Marks a list that a future may iterate."""
 
 
-def collected(result: Any) -> Any:
-    """A result that can leave where it was made: a generator becomes the list of its items."""
-    return Items(result) if inspect.isgenerator(result) else result
+def collect_generator(result: Any) -> Any:
+    """Returns a result that can leave its process: a generator becomes the list of its items."""
+    return ItemList(result) if inspect.isgenerator(result) else result
 
 
 def too_late(came: int, of: int, timeout: float | None) -> GetTimeoutError:
-    """The error of a wait whose time is over, with the words that clusters use."""
+    """Returns the error of a wait that timed out, with the text that clusters use."""
     return GetTimeoutError(f"{came} of {of} came within {timeout or 0:g} s; the others may still come")
 
 
 def result_within(future: concurrent.futures.Future[Any], timeout: float | None) -> Any:
-    """The result of a future. A task that fails with a ``TimeoutError`` is not one that is late."""
+    """Returns the result of a future.
+
+    Tells a late future from a task that has failed with ``TimeoutError``.
+    """
     try:
         future.exception(timeout)
     except TimeoutError:
@@ -42,34 +46,42 @@ def result_within(future: concurrent.futures.Future[Any], timeout: float | None)
 
 
 class ContextFuture(abc.ABC):
-    """A value that comes. The future of a generator function can be iterated."""
+    """The result of a task or call, or a value that was put.
+
+    The future of a generator function can be iterated.
+    """
 
     @abc.abstractmethod
     def result(self, timeout: float | None = None) -> Any:
-        """Its value, or its exception, when it has come; a ``GetTimeoutError`` if that takes too
-        long."""
+        """Waits for the value and returns it, or raises the exception of the task.
+
+        After ``timeout`` seconds it raises a ``GetTimeoutError``.
+        """
 
     @abc.abstractmethod
     def done(self) -> bool:
-        """Whether it has come."""
+        """Returns whether the value, or the exception, has come."""
 
     @abc.abstractmethod
     def cancel(self, *, force: bool = False, recursive: bool = True) -> None:
-        """Cancels the task or call: ``result()`` raises ``TaskCancelledError``. A value that has come stays.
+        """Cancels the task or call: ``result()`` raises ``TaskCancelledError``.
 
-        ``TaskCancelledError`` is raised in the code that runs. What that code has submitted is cancelled with
-        it, unless ``recursive`` is false. On a cluster ``force`` kills the process at once.
+        A value that has come stays.
+
+        ``TaskCancelledError`` is raised in the running code. The work that the code has submitted
+        is cancelled, too, unless ``recursive`` is false. On a cluster ``force`` kills the process
+        at once.
         """
 
     def __iter__(self) -> Iterator[Any]:
         items = self.result()
-        if not isinstance(items, Items):
+        if not isinstance(items, ItemList):
             raise TypeError("only the future of a generator function can be iterated")
         return iter(items)
 
 
-class Settled(ContextFuture):
-    """A future whose value has come."""
+class SettledFuture(ContextFuture):
+    """A future that has its value or exception from the beginning."""
 
     def __init__(self, value: Any = None, error: BaseException | None = None) -> None:
         self._value = value
@@ -84,43 +96,43 @@ class Settled(ContextFuture):
         return True
 
     def cancel(self, *, force: bool = False, recursive: bool = True) -> None:
-        pass  # Its value has come.
+        pass  # It is done: there is nothing to cancel.
 
 
 @dataclasses.dataclass(frozen=True)
 class ActorStatus:
-    """The state of an actor. No code of the actor runs to find it."""
+    """The state of an actor. Asking for it runs no code of the actor."""
 
-    #: Its name, if it has one.
+    #: The actor's name, if it has one.
     name: str | None
-    #: The name of its class; empty if that is not known here.
+    #: The name of its class; empty if it is not known here.
     class_name: str
     #: ``"creating"``, ``"ready"``, ``"restarting"`` or ``"dead"``.
     state: str
-    #: Why it is dead: ``"deleted"``, ``"constructor failed"``, ``"restarts used up"``, ``"owner gone"``,
-    #: ``"idle"`` or ``"ended itself"``; ``None`` if it lives, or never did.
+    #: Why the actor is dead: ``"deleted"``, ``"constructor failed"``, ``"restarts used up"``,
+    #: ``"owner gone"``, ``"idle"`` or ``"ended itself"``; ``None`` if it lives or never existed.
     cause: str | None = None
     #: The message of the error that its calls fail with, if it is dead.
     error: str | None = None
-    #: Its id; ``None`` if no actor is known.
+    #: The actor's id; ``None`` if no actor is known.
     actor_id: str | None = None
-    #: The id of the worker that has it. In this process there is none.
+    #: The id of the worker that hosts the actor; ``None`` in this process.
     worker: str | None = None
-    #: Which of its lives: 1 for the first, 0 before that.
+    #: The number of its instance: 1 for the first, 0 before that.
     epoch: int = 0
-    #: How often it was restarted after it was lost or killed.
+    #: How often the actor was restarted after it was lost or killed.
     restarts: int = 0
-    #: How many calls wait or run; ``None`` if its worker does not answer. On a cluster, calls that wait at
-    #: their caller, for arguments or for the actor to be ready, are not counted.
+    #: How many calls wait or run; ``None`` if its worker does not answer. On a cluster, calls that
+    #: wait at their caller, for arguments or until the actor is ready, are not counted.
     queue_length: int | None = 0
-    #: When it was created, in seconds since 1970.
+    #: When the actor was created, in seconds since 1970.
     created_at: float | None = None
-    #: When it last began or ended a call, in seconds since 1970.
+    #: When the actor last started or finished a call, in seconds since 1970.
     last_used_at: float | None = None
 
 
-class Actor(abc.ABC):
-    """An actor as its engine knows it; handles of the same actor have equal ones."""
+class EngineActor(abc.ABC):
+    """An actor as its engine knows it. Handles to the same actor have equal ones."""
 
     @abc.abstractmethod
     def call(self, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> ContextFuture:
@@ -128,17 +140,17 @@ class Actor(abc.ABC):
 
 
 class ContextActor:
-    """A handle to an actor: ``handle.method.remote(...)`` calls it and returns a future."""
+    """A handle to an actor: ``handle.method.remote(...)`` calls a method and returns a future."""
 
-    _actor: Actor
+    _actor: EngineActor
     _class_name: str
     #: The methods of its class; ``None`` if the class is not known here.
     _methods: frozenset[str] | None
 
-    def __init__(self, actor: Actor, class_name: str, methods: frozenset[str] | None) -> None:
+    def __init__(self, actor: EngineActor, class_name: str, methods: frozenset[str] | None) -> None:
         self.__dict__.update(_actor=actor, _class_name=class_name, _methods=methods)
 
-    if not TYPE_CHECKING:  # Type checkers say themselves that there is no such attribute.
+    if not TYPE_CHECKING:  # With this method, type checkers would accept any assignment.
 
         def __setattr__(self, name: str, _: object) -> None:
             raise no_attribute(self._class_name, name)
@@ -171,22 +183,25 @@ class ContextMethod:
         self._name = name
 
     def remote(self, /, *args: Any, **kwargs: Any) -> ContextFuture:
-        """Calls it. Calls of one caller run in the order in which they were made."""
+        """Calls the method and returns a future.
+
+        Calls of one caller start in the order of submission.
+        """
         return self._handle._actor.call(self._name, args, kwargs)
 
     def __call__(self, *_: Any, **__: Any) -> Any:
         raise TypeError(f"a method of an actor is called with .remote(): {self._name}.remote()")
 
 
-def handle_of(actor: Actor, cls: type) -> ContextActor:
-    """A handle to an actor of a class."""
+def handle_of(actor: EngineActor, cls: type) -> ContextActor:
+    """Makes a handle to an actor of a class."""
     methods = frozenset(name for name, _ in inspect.getmembers(cls, inspect.isroutine))
     return ContextActor(actor, cls.__name__, methods)
 
 
 @dataclasses.dataclass(frozen=True)
-class Name:
-    """The name of an actor, in a namespace; ``None`` is the namespace of the driver."""
+class ActorName:
+    """The name of an actor in a namespace. ``None`` is the namespace of the driver."""
 
     name: str
     namespace: str | None = None
@@ -195,47 +210,56 @@ class Name:
 class Engine(abc.ABC):
     """Runs the work of a context.
 
-    Futures among arguments arrive as values. Errors are the same on every engine: a task or call that raises
-    fails with a ``TaskError``, a taken name is an ``AlreadyExistsError``, an unknown one a ``NotFoundError``,
-    an actor that is dead an ``ActorDiedError``, a lost call a ``WorkerLostError`` with ``may_have_run``.
+    Futures among arguments arrive as values. Errors are the same on every engine:
+
+    - a task or call that raises fails with a ``TaskError``;
+    - a name that is taken is an ``AlreadyExistsError``, an unknown name a ``NotFoundError``;
+    - a call of a dead actor fails with an ``ActorDiedError``;
+    - a call that was lost fails with a ``WorkerLostError`` that has ``may_have_run`` set.
     """
 
     @abc.abstractmethod
     def run(
         self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], options: Options
     ) -> ContextFuture:
-        """Calls a function in a task."""
+        """Runs a function as a task."""
 
     @abc.abstractmethod
     def put(self, value: Any) -> ContextFuture:
-        """A future that has this value."""
+        """Returns a future with this value."""
 
     @abc.abstractmethod
     def wait(self, futures: Sequence[ContextFuture], num_returns: int, timeout: float | None) -> None:
-        """Waits until so many have come or the time is over."""
+        """Waits until ``num_returns`` futures are done, at most ``timeout`` seconds."""
 
     @abc.abstractmethod
     def create_actor(
         self, cls: type, args: tuple[Any, ...], kwargs: dict[str, Any], options: Options
     ) -> ContextActor:
-        """Creates an actor, or finds the one that has its name if the options say so."""
+        """Creates an actor.
+
+        With ``get_if_exists`` it finds the actor that has the name, if there is one.
+        """
 
     @abc.abstractmethod
-    def get_actor(self, name: Name) -> ContextActor:
-        """A handle to the actor with this name."""
+    def get_actor(self, name: ActorName) -> ContextActor:
+        """Returns a handle to the actor with this name."""
 
     @abc.abstractmethod
     def list_actors(self, namespace: str | None) -> list[ActorStatus]:
-        """The actors that live, newest first."""
+        """Returns the statuses of the living actors, newest first."""
 
     @abc.abstractmethod
-    def actor_status(self, actor: Name | ContextActor) -> ActorStatus:
-        """The state of an actor. A name that no actor has is ``"dead"``."""
+    def actor_status(self, actor: ActorName | ContextActor) -> ActorStatus:
+        """Returns the status of an actor. A name that no actor has is ``"dead"``."""
 
     @abc.abstractmethod
-    def kill(self, actor: Name | ContextActor, no_restart: bool) -> None:
-        """Ends an actor; without ``no_restart`` only its current life. A dead one stays dead."""
+    def kill(self, actor: ActorName | ContextActor, no_restart: bool) -> None:
+        """Deletes an actor; without ``no_restart``, ends only its current instance.
+
+        A dead actor stays dead.
+        """
 
     @abc.abstractmethod
     def close(self) -> None:
-        """Ends everything that the engine started."""
+        """Ends everything that the engine has started."""

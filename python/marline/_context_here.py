@@ -1,8 +1,10 @@
-"""Engines that are in this process: how their actors are named, found, restarted and ended; and the engine
-that runs everything at once, in the thread that asks for it.
+"""The engines of a ``Context`` that run work in this process.
 
-The other one is in ``_context_threads``. Values are not copied here: what a task or actor changes, its caller
-sees.
+This file has what both share (how actors are named, found, restarted and ended), and the engine
+that runs everything at once, in the thread that submits it. The engine on threads is in
+``_context_threads``.
+
+Values are not copied: the caller sees what a task or actor changes in its arguments.
 """
 
 from __future__ import annotations
@@ -25,44 +27,45 @@ from typing import Any
 import cloudpickle
 
 from marline import _errors, _namespace
-from marline._actor import ActorExit, is_async_class, lives_here, saves
+from marline._actor import ActorExit, is_async_class, runs_in_process_actor, saves
 from marline._context_engine import (
-    Actor,
+    ActorName,
     ActorStatus,
     ContextActor,
     ContextFuture,
     Engine,
-    Name,
-    Settled,
+    EngineActor,
+    SettledFuture,
     handle_of,
 )
 from marline._context_outcome import (
-    around,
-    arrived,
-    finished,
+    apply_context_values,
     is_allowed,
     outcome_of,
-    resolved,
+    outgoing_context_values,
+    resolve_arguments,
+    run_to_value,
     values_of,
     with_retries,
 )
 from marline._options import Options
 
-# Makes a context the default one for a while: that of what runs in it.
+# Returns a context manager that makes the engine's context the default one, for work that the
+# engine runs.
 Within = Callable[[], AbstractContextManager[Any]]
 
 _numbers = itertools.count()
 
 
 def lost(words: str, may_have_run: bool) -> _errors.WorkerLostError:
-    """The error of a call whose actor was lost, or of work whose context was closed."""
+    """Returns the error of a call whose actor was lost, or of work whose context was closed."""
     error = _errors.WorkerLostError(words)
     error.may_have_run = may_have_run
     return error
 
 
 class Checkpoint:
-    """The state that an actor saved last, as bytes, and when it saves next."""
+    """The last saved state of an actor, as bytes, and the rule for when to save next."""
 
     def __init__(self, options: Options, saves: bool) -> None:
         self._every = options.checkpoint_every
@@ -76,12 +79,18 @@ class Checkpoint:
         return self._saved is not None
 
     def load(self, instance: Any) -> Any:
-        """Has an instance begin with the state; returns a coroutine if its method is one."""
+        """Loads the saved state into a new instance.
+
+        Returns a coroutine if ``load_checkpoint`` is one.
+        """
         assert self._saved is not None
         return instance.load_checkpoint(pickle.loads(self._saved))
 
     def is_due_after(self, method: str, result: Any) -> bool:
-        """Whether to save after a call. A call of ``save_checkpoint`` itself saves its result."""
+        """Returns whether to save after a call.
+
+        If the call was ``save_checkpoint``, saves its result.
+        """
         if not self._saves:
             return False
         if method == "save_checkpoint":
@@ -92,30 +101,33 @@ class Checkpoint:
         return is_old or (self._every is not None and self._calls >= self._every)
 
     def save(self, state: Any) -> None:
-        # Pickled: what the instance changes later is not saved.
+        # Pickled now, so that later changes of the instance do not reach the saved state.
         self._saved = cloudpickle.dumps(state)
         self._calls, self._saved_at = 0, time.monotonic()
 
 
 @dataclasses.dataclass(eq=False)
-class Record:
-    """What is known of an actor: how it was asked for, and its state. It has no reference to handles."""
+class ActorRecord:
+    """An actor's class, arguments, options and state.
+
+    It has no reference to the actor's handles.
+    """
 
     cls: type
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
     options: Options
-    #: The context variables that came along.
-    along: dict[str, Any] | None = dataclasses.field(default_factory=around)
+    #: The context variables that were set where the actor was created.
+    context_values: dict[str, Any] | None = dataclasses.field(default_factory=outgoing_context_values)
     id: str = dataclasses.field(default_factory=lambda: str(uuid.uuid4()))
-    #: Later ones have larger numbers.
+    #: Actors that are created later have larger numbers.
     number: int = dataclasses.field(default_factory=lambda: next(_numbers))
     is_ready: bool = False
     epoch: int = 0
     restarts: int = 0
     created_at: float = dataclasses.field(default_factory=time.time)
     last_used_at: float = dataclasses.field(default_factory=time.time)
-    #: Why it is dead, and what its calls fail with.
+    #: Why the actor is dead, and the error that its calls fail with.
     cause: str | None = None
     error: BaseException | None = None
 
@@ -124,12 +136,12 @@ class Record:
 
     @property
     def key(self) -> tuple[str, str] | None:
-        """Its namespace and name, if it has a name."""
+        """The namespace and the name, if the actor has a name."""
         name = self.options.name
-        return None if name is None else _key(Name(name, self.options.namespace))
+        return None if name is None else _key(ActorName(name, self.options.namespace))
 
     def die(self, cause: str, error: BaseException) -> None:
-        """It is gone for good; the first cause counts."""
+        """Marks the actor as dead for good. Only the first cause counts."""
         if self.error is None:
             self.cause, self.error, self.is_ready = cause, error, False
 
@@ -137,22 +149,22 @@ class Record:
         return is_allowed(self.options.max_restarts, self.restarts)
 
     def used_up(self) -> BaseException:
-        """The error of an actor that may not be restarted any more."""
+        """Returns the error of an actor that may not restart any more."""
         words = f"the actor {self.cls.__name__} was killed; it may not be restarted (again)"
         error = _errors.ActorDiedError(words)
         error.may_have_run = True
         return error
 
     def begin_life(self) -> None:
-        """Its next instance is about to be made."""
+        """Counts the next instance, before it is made."""
         self.epoch += 1
         self.restarts = self.epoch - 1
         self.is_ready = False
 
     def make(self) -> Any:
-        """A new instance."""
+        """Makes a new instance."""
         values, named = values_of(self.args, self.kwargs)
-        with arrived(self.along):
+        with apply_context_values(self.context_values):
             return self.cls(*values, **named)
 
     def status(self, queue_length: int) -> ActorStatus:
@@ -177,14 +189,14 @@ class Record:
         )
 
 
-def _key(name: Name) -> tuple[str, str]:
+def _key(name: ActorName) -> tuple[str, str]:
     return _namespace.checked(name.namespace) or _namespace.current(), name.name
 
 
-class HereActor(Actor, abc.ABC):
-    """An actor of this process."""
+class InProcessActor(EngineActor, abc.ABC):
+    """An actor of an engine in this process."""
 
-    def __init__(self, record: Record) -> None:
+    def __init__(self, record: ActorRecord) -> None:
         self.record = record
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -192,51 +204,53 @@ class HereActor(Actor, abc.ABC):
 
     @abc.abstractmethod
     def start(self) -> None:
-        """Makes its first instance."""
+        """Makes the first instance."""
 
     @abc.abstractmethod
     def restart(self) -> None:
-        """Ends its current life, and begins the next one."""
+        """Ends the current instance and makes the next one."""
 
     @abc.abstractmethod
     def end(self, cause: str, error: BaseException) -> None:
-        """Ends it for good: its calls fail with this error."""
+        """Ends the actor for good: its calls fail with this error."""
 
     @abc.abstractmethod
     def queue_length(self) -> int:
-        """How many calls wait or run."""
+        """Returns how many calls wait or run."""
 
     def is_alive(self) -> bool:
         return self.record.error is None
 
     def status(self) -> ActorStatus:
-        alive = self.is_alive()  # It may be found to be idle for too long.
+        alive = self.is_alive()  # This may end an actor that was idle for too long.
         return self.record.status(self.queue_length() if alive else 0)
 
 
-class Here(Engine):
-    """What the two engines share: how actors are named, found, killed and listed."""
+class InProcessEngine(Engine):
+    """The base of both engines in this process: names, finds, kills and lists actors."""
 
     def __init__(self, within: Within) -> None:
         self.within = within
         self._lock = threading.RLock()
-        self._actors: weakref.WeakSet[HereActor] = weakref.WeakSet()
-        # The latest actors that had a name, dead or alive. An actor whose last handle is gone is not kept.
-        self._named: weakref.WeakValueDictionary[tuple[str, str], HereActor] = weakref.WeakValueDictionary()
-        self._detached: set[HereActor] = set()
+        self._actors: weakref.WeakSet[InProcessActor] = weakref.WeakSet()
+        # The latest actor of each name, dead or alive, as long as a handle to it exists.
+        self._named: weakref.WeakValueDictionary[tuple[str, str], InProcessActor] = (
+            weakref.WeakValueDictionary()
+        )
+        self._detached: set[InProcessActor] = set()
 
     def put(self, value: Any) -> ContextFuture:
-        return Settled(value)
+        return SettledFuture(value)
 
     @abc.abstractmethod
-    def new_actor(self, record: Record) -> HereActor:
-        """An actor that has not begun."""
+    def new_actor(self, record: ActorRecord) -> InProcessActor:
+        """Makes an actor that has not started."""
 
     def create_actor(
         self, cls: type, args: tuple[Any, ...], kwargs: dict[str, Any], options: Options
     ) -> ContextActor:
         options.check_checkpoints(saves(cls))
-        record = Record(cls, args, kwargs, options)
+        record = ActorRecord(cls, args, kwargs, options)
         with self._lock:
             found = self._find(record.key) if record.key is not None else None
             if found is not None:
@@ -245,46 +259,46 @@ class Here(Engine):
             self._actors.add(actor)
             if record.key is not None:
                 self._named[record.key] = actor
-            # An actor that died by itself need not be kept.
-            self._detached = {one for one in self._detached if one.is_alive()}
+            # Forget detached actors that have died by themselves.
+            self._detached = {detached for detached in self._detached if detached.is_alive()}
             if options.lifetime == "detached":
                 self._detached.add(actor)
-        # Without the lock: this may run code of the user's.
+        # Without the lock: this may run user code.
         actor.start()
         return handle_of(actor, cls)
 
-    def _known(self) -> list[HereActor]:
+    def _known(self) -> list[InProcessActor]:
         with self._lock:
             return list(self._actors)
 
-    def _find(self, key: tuple[str, str]) -> HereActor | None:
-        """The living actor that has a name."""
+    def _find(self, key: tuple[str, str]) -> InProcessActor | None:
+        """Returns the living actor with a name."""
         actor = self._named.get(key)
         return actor if actor is not None and actor.is_alive() else None
 
-    def _living(self, name: Name) -> HereActor:
+    def _living(self, name: ActorName) -> InProcessActor:
         namespace, _ = key = _key(name)
         found = self._find(key)
         if found is None:
             raise _errors.NotFoundError(f"no actor named {name.name!r} is in namespace {namespace!r}")
         return found
 
-    def get_actor(self, name: Name) -> ContextActor:
+    def get_actor(self, name: ActorName) -> ContextActor:
         found = self._living(name)
         return handle_of(found, found.record.cls)
 
     def list_actors(self, namespace: str | None) -> list[ActorStatus]:
         namespace = namespace or _namespace.current()
 
-        def is_meant(actor: HereActor) -> bool:
+        def is_meant(actor: InProcessActor) -> bool:
             return (actor.record.options.namespace or _namespace.current()) == namespace
 
         living = [actor for actor in self._known() if actor.is_alive() and is_meant(actor)]
         living.sort(key=lambda actor: actor.record.number, reverse=True)
         return [actor.status() for actor in living]
 
-    def kill(self, actor: Name | ContextActor, no_restart: bool) -> None:
-        found = self._living(actor) if isinstance(actor, Name) else _here(actor)
+    def kill(self, actor: ActorName | ContextActor, no_restart: bool) -> None:
+        found = self._living(actor) if isinstance(actor, ActorName) else _here(actor)
         if not no_restart and found.is_alive() and found.record.may_restart():
             found.restart()
             return
@@ -295,10 +309,10 @@ class Here(Engine):
         else:
             found.end("restarts used up", found.record.used_up())
 
-    def actor_status(self, actor: Name | ContextActor) -> ActorStatus:
-        found = self._named.get(_key(actor)) if isinstance(actor, Name) else _here(actor)
+    def actor_status(self, actor: ActorName | ContextActor) -> ActorStatus:
+        found = self._named.get(_key(actor)) if isinstance(actor, ActorName) else _here(actor)
         if found is None:
-            return ActorStatus(actor.name if isinstance(actor, Name) else None, "", "dead")
+            return ActorStatus(actor.name if isinstance(actor, ActorName) else None, "", "dead")
         return found.status()
 
     def close(self) -> None:
@@ -306,31 +320,36 @@ class Here(Engine):
             actor.end("owner gone", lost("the context was closed", may_have_run=False))
 
 
-def _here(handle: ContextActor) -> HereActor:
-    if not isinstance(handle._actor, HereActor):
-        raise ValueError(f"{handle!r} is of another context")
+def _here(handle: ContextActor) -> InProcessActor:
+    if not isinstance(handle._actor, InProcessActor):
+        raise ValueError(f"{handle!r} belongs to another context")
     return handle._actor
 
 
-def _checked_same(found: HereActor, wanted: Record) -> HereActor:
-    """The actor that has the name already, if that is wanted and it is of the same class."""
+def _checked_same(found: InProcessActor, wanted: ActorRecord) -> InProcessActor:
+    """Returns the actor that has the name already.
+
+    Fails unless ``get_if_exists`` is set and the class is the same.
+    """
     name = wanted.options.name
     if not wanted.options.get_if_exists:
         raise _errors.AlreadyExistsError(f"an actor named {name!r} is there already: pick another name")
-    one, other = found.record.cls, wanted.cls
-    is_main = "__main__" in (one.__module__, other.__module__)
-    if one.__qualname__ != other.__qualname__ or not (one.__module__ == other.__module__ or is_main):
+    existing, requested = found.record.cls, wanted.cls
+    is_main = "__main__" in (existing.__module__, requested.__module__)
+    if existing.__qualname__ != requested.__qualname__ or not (
+        existing.__module__ == requested.__module__ or is_main
+    ):
         raise _errors.AlreadyExistsError(
-            f"the actor named {name!r} is a {one.__module__}.{one.__qualname__}, not a "
-            f"{other.__module__}.{other.__qualname__}: pick another name"
+            f"the actor named {name!r} is a {existing.__module__}.{existing.__qualname__}, not a "
+            f"{requested.__module__}.{requested.__qualname__}: pick another name"
         )
     return found
 
 
-class SyncActor(HereActor):
-    """An instance whose methods are called at once."""
+class SyncActor(InProcessActor):
+    """An actor whose methods run at once, in the thread that calls them."""
 
-    def __init__(self, record: Record, within: Within) -> None:
+    def __init__(self, record: ActorRecord, within: Within) -> None:
         super().__init__(record)
         self._within = within
         # Several threads may use one context; a method may call its own actor.
@@ -350,7 +369,7 @@ class SyncActor(HereActor):
     def restart(self) -> None:
         with self._lock, self._within():
             self.record.begin_life()
-            arguments = resolved(self.record.args, self.record.kwargs)
+            arguments = resolve_arguments(self.record.args, self.record.kwargs)
             outcome = arguments if arguments._error is not None else outcome_of(self._make)
             self._instance = outcome._value
             if outcome._error is not None:
@@ -361,15 +380,15 @@ class SyncActor(HereActor):
     def _make(self) -> Any:
         instance = self.record.make()
         if self.record.checkpoint.is_saved():
-            finished(self.record.checkpoint.load(instance), self._runner)
+            run_to_value(self.record.checkpoint.load(instance), self._runner)
         return instance
 
     def call(self, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> ContextFuture:
         with self._lock, self._within():
-            self.start()  # Another thread may have found it before it began.
+            self.start()  # Another thread may have found the actor by name before it started.
             if not self.is_alive():
-                return Settled(error=self.record.error)
-            arguments = resolved(args, kwargs)
+                return SettledFuture(error=self.record.error)
+            arguments = resolve_arguments(args, kwargs)
             if arguments._error is not None:
                 return arguments
             self._running += 1
@@ -379,22 +398,21 @@ class SyncActor(HereActor):
                 self._running -= 1
                 self.record.last_used_at = time.time()
 
-    def _run(self, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Settled:
+    def _run(self, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> SettledFuture:
         def work() -> Any:
-            result = finished(getattr(self._instance, method)(*args, **kwargs), self._runner)
+            result = run_to_value(getattr(self._instance, method)(*args, **kwargs), self._runner)
             if self.record.checkpoint.is_due_after(method, result):
-                with contextlib.suppress(
-                    Exception
-                ):  # The call has succeeded; the state stays as it was saved.
-                    self.record.checkpoint.save(finished(self._instance.save_checkpoint(), self._runner))
+                # The call has succeeded even if saving fails. Then the last saved state stays.
+                with contextlib.suppress(Exception):
+                    self.record.checkpoint.save(run_to_value(self._instance.save_checkpoint(), self._runner))
             return result
 
-        lives_here.set(True)
+        runs_in_process_actor.set(True)
         try:
             return outcome_of(work)
         except ActorExit:
             self.end("ended itself", _errors.ActorDiedError("the actor ended itself (exit_actor)"))
-            return Settled()
+            return SettledFuture()
 
     def end(self, cause: str, error: BaseException) -> None:
         with self._lock:
@@ -413,27 +431,27 @@ class SyncActor(HereActor):
         return self._running
 
 
-class Sync(Here):
-    """Runs everything at once, in the thread that asks for it."""
+class SyncEngine(InProcessEngine):
+    """Runs everything at once, in the thread that submits it."""
 
     def run(
         self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], options: Options
     ) -> ContextFuture:
-        arguments = resolved(args, kwargs)
+        arguments = resolve_arguments(args, kwargs)
         if arguments._error is not None:
             return arguments
         values, named = arguments._value
 
-        def attempt() -> Settled:
-            lives_here.set(False)
+        def attempt() -> SettledFuture:
+            runs_in_process_actor.set(False)
             with self.within():
-                return outcome_of(lambda: finished(fn(*values, **named)))
+                return outcome_of(lambda: run_to_value(fn(*values, **named)))
 
-        # Its own context: what it sets, its caller does not see.
+        # In a copy of the context: the caller does not see the variables that a task sets.
         return with_retries(lambda: contextvars.copy_context().run(attempt), options, time.sleep)
 
     def wait(self, futures: Sequence[ContextFuture], num_returns: int, timeout: float | None) -> None:
-        pass  # All have come.
+        pass  # All futures of this engine are done.
 
-    def new_actor(self, record: Record) -> HereActor:
+    def new_actor(self, record: ActorRecord) -> InProcessActor:
         return SyncActor(record, self.within)

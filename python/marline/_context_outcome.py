@@ -1,4 +1,4 @@
-"""What code of the user's comes to in this process: a value, or the same error as on a cluster."""
+"""Runs user code in this process, with the same retries and errors as on a cluster."""
 
 from __future__ import annotations
 
@@ -13,37 +13,40 @@ from typing import Any
 
 from marline import _errors, _failure, _namespace, _propagate
 from marline._actor import ActorExit
-from marline._context_engine import ContextFuture, Settled, collected
+from marline._context_engine import ContextFuture, SettledFuture, collect_generator
 from marline._options import Options
 
-# The wait before a task's first retry and the longest, in seconds, as on a cluster.
+# The wait before a task's first retry, and the longest wait, in seconds. The same as on a cluster.
 RETRY_DELAY = 0.1
 MAX_RETRY_DELAY = 30.0
 
 
-def outcome_of(call: Callable[[], Any]) -> Settled:
-    """Calls code of the user's. An attempt to exit is a failure, as it is on a cluster."""
+def outcome_of(call: Callable[[], Any]) -> SettledFuture:
+    """Calls user code and returns its value or error. ``SystemExit`` is an error, as on a cluster.
+
+    ``KeyboardInterrupt`` on the main thread, and ``ActorExit``, are raised.
+    """
     try:
-        return Settled(call())
+        return SettledFuture(call())
     except ActorExit:
-        raise  # It ends its actor.
+        raise  # It ends the actor: the caller of this handles it.
     except BaseException as error:
         if isinstance(error, KeyboardInterrupt) and threading.current_thread() is threading.main_thread():
             raise
-        return Settled(error=_errors.in_this_process(error, *_failure.describe(error)))
+        return SettledFuture(error=_errors.in_this_process(error, *_failure.describe(error)))
 
 
-def finished(result: Any, runner: asyncio.Runner | None = None) -> Any:
-    """The value of a call: a coroutine is run, the items of a generator are taken."""
+def run_to_value(result: Any, runner: asyncio.Runner | None = None) -> Any:
+    """Returns the value of a call: runs a coroutine, and collects the items of a generator."""
     if inspect.iscoroutine(result):
-        # A runner remembers the context in which it began.
+        # Passed explicitly: by default a runner uses the context in which it was first used.
         context = contextvars.copy_context()
         result = asyncio.run(result) if runner is None else runner.run(result, context=context)
-    return collected(result)
+    return collect_generator(result)
 
 
 def values_of(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Arguments, with the values of the futures among them."""
+    """Returns the arguments with the values of futures in their place."""
     return tuple(map(_value, args)), {name: _value(arg) for name, arg in kwargs.items()}
 
 
@@ -51,36 +54,39 @@ def _value(arg: Any) -> Any:
     return arg.result() if isinstance(arg, ContextFuture) else arg
 
 
-def resolved(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Settled:
-    """The values of arguments, or the error of one of them: work fails as what it depends on did."""
+def resolve_arguments(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> SettledFuture:
+    """Returns the values of arguments, or the error of one of them.
+
+    Work fails with the error of its argument.
+    """
     try:
-        return Settled(values_of(args, kwargs))
+        return SettledFuture(values_of(args, kwargs))
     except Exception as error:
-        return Settled(error=error)
+        return SettledFuture(error=error)
 
 
-def around() -> dict[str, Any] | None:
-    """The context variables that travel with what is submitted here."""
-    along = _propagate.values()
-    if along is not None:
-        along.pop(_namespace.KEY, None)  # It is the same in the whole process.
-    return along
+def outgoing_context_values() -> dict[str, Any] | None:
+    """Returns the context variables that travel with work that is submitted here."""
+    context_values = _propagate.outgoing_values()
+    if context_values is not None:
+        context_values.pop(_namespace.KEY, None)  # The namespace is the same in the whole process.
+    return context_values
 
 
 @contextlib.contextmanager
-def arrived(along: Mapping[str, Any] | None) -> Iterator[None]:
-    """Sets the context variables that came along, for one call."""
-    if along is None:
+def apply_context_values(context_values: Mapping[str, Any] | None) -> Iterator[None]:
+    """Sets the context variables that travelled with a call, inside a ``with`` block."""
+    if context_values is None:
         yield
         return
-    with _propagate.arrived(along):
+    with _propagate.apply_values(context_values):
         yield
 
 
 def with_retries(
-    attempt: Callable[[], Settled], options: Options, pause: Callable[[float], object]
-) -> Settled:
-    """Tries something until it succeeds or its options allow no other attempt."""
+    attempt: Callable[[], SettledFuture], options: Options, pause: Callable[[float], object]
+) -> SettledFuture:
+    """Runs ``attempt`` until it succeeds, or its options allow no other attempt."""
     spent = 0
     while True:
         outcome = attempt()
@@ -99,5 +105,5 @@ def _may_retry(error: BaseException | None, options: Options, spent: int) -> boo
 
 
 def is_allowed(limit: int, spent: int) -> bool:
-    """Whether something may be done once more; -1 is no limit."""
+    """Returns whether another retry or restart is allowed; a limit of -1 is no limit."""
     return limit == -1 or spent < limit

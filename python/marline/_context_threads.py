@@ -1,4 +1,4 @@
-"""The engine that runs tasks on threads of this process, and each actor on threads of its own."""
+"""The engine of a ``Context`` that runs tasks, and each actor, on threads of this process."""
 
 from __future__ import annotations
 
@@ -15,39 +15,47 @@ from collections.abc import Callable, Coroutine, Iterator, Sequence
 from typing import Any
 
 from marline import _errors, _native
-from marline._context_engine import ContextFuture, Settled
-from marline._context_here import Here, HereActor, Record, Within, lost
-from marline._context_jobs import Job, Pending, current, result_of
+from marline._context_engine import ContextFuture, SettledFuture
+from marline._context_here import ActorRecord, InProcessActor, InProcessEngine, Within, lost
+from marline._context_jobs import Job, Pending, current_job, result_of
 from marline._context_mailbox import ActorCall, Mailbox
-from marline._context_outcome import around, arrived, finished, outcome_of, resolved, with_retries
+from marline._context_outcome import (
+    apply_context_values,
+    outcome_of,
+    outgoing_context_values,
+    resolve_arguments,
+    run_to_value,
+    with_retries,
+)
 from marline._options import Options
 
-# How many tasks run at a time: more than there are CPUs, since most that run on threads wait for something.
+# How many tasks run at a time. More than there are CPUs, since most tasks on threads wait for
+# something.
 MAX_RUNNING = min(32, _native.available_cpus() + 4)
 
-# How long closing a context waits for code that was interrupted, in seconds. A cluster waits as long before
+# How long closing a context waits for interrupted code, in seconds. A cluster waits as long before
 # it kills a process.
 STOPS_WITHIN = 5.0
 
 
 class Pool:
-    """Threads that run jobs: at most ``limit``, not counting those that wait for a future.
+    """Threads that run jobs: at most ``limit``, not counting threads that wait for a future.
 
-    So tasks may wait for tasks, however deep. A thread ends when there is nothing to do.
+    So tasks may wait for tasks, to any depth. A thread ends when there is no job for it.
     """
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
         self._lock = threading.Lock()
-        self._queue: collections.deque[tuple[Job, Callable[[], Settled]]] = collections.deque()
+        self._queue: collections.deque[tuple[Job, Callable[[], SettledFuture]]] = collections.deque()
         self._jobs: set[Job] = set()
-        # How many threads run something and do not wait.
+        # How many threads run a job and do not wait for a future.
         self._running = 0
         self._threads: set[threading.Thread] = set()
         self._here = threading.local()
         self._closed: BaseException | None = None
 
-    def add(self, job: Job, work: Callable[[], Settled]) -> None:
+    def add(self, job: Job, work: Callable[[], SettledFuture]) -> None:
         with self._lock:
             closed = self._closed
             if closed is None:
@@ -57,7 +65,7 @@ class Pool:
             job.stop(closed)
 
     def _grow(self) -> None:
-        """Starts a thread if there is something to run and room for it. The lock is held."""
+        """Starts a thread if a job waits and the limit allows it. The caller holds the lock."""
         if self._queue and self._running < self._limit:
             self._running += 1
             thread = threading.Thread(target=self._work, name="marline-task", daemon=True)
@@ -74,16 +82,16 @@ class Pool:
                     return
                 job, work = self._queue.popleft()
                 self._jobs.add(job)
-            # A context of its own: what one task sets, the next one does not see.
+            # In an empty context: no task sees the variables that another one has set.
             outcome = contextvars.Context().run(work)
             with self._lock:
                 self._jobs.discard(job)
             job.settle(outcome)
-            del job, work, outcome  # Or they would keep values until the next job comes.
+            del job, work, outcome  # Otherwise they keep values alive until the next job comes.
 
     @contextlib.contextmanager
     def waiting(self) -> Iterator[None]:
-        """While a thread waits, another one may run."""
+        """Lets another thread of the pool run while this one waits, inside a ``with`` block."""
         if not getattr(self._here, "is_ours", False):
             yield
             return
@@ -97,7 +105,8 @@ class Pool:
                 self._running += 1
 
     def close(self, ran: BaseException, did_not_run: BaseException) -> None:
-        """Stops all jobs."""
+        """Stops running jobs with the error ``ran``, waiting and later ones with
+        ``did_not_run``."""
         with self._lock:
             self._closed = did_not_run
             waiting, running = [job for job, _ in self._queue], list(self._jobs)
@@ -108,7 +117,7 @@ class Pool:
             job.stop(ran)
 
     def join(self, deadline: float) -> None:
-        """Waits for its threads, until a time of the monotonic clock at the latest."""
+        """Waits for its threads, at most until ``deadline`` (a time of the monotonic clock)."""
         with self._lock:
             threads = self._threads - {threading.current_thread()}
         for thread in threads:
@@ -116,7 +125,7 @@ class Pool:
 
 
 class ThreadFuture(ContextFuture):
-    """The future of a job, for which threads of a pool may wait."""
+    """The future of a job. A thread of the pool that waits for it lets another thread run."""
 
     def __init__(self, job: Job, pool: Pool) -> None:
         self._job = job
@@ -140,7 +149,7 @@ class ThreadFuture(ContextFuture):
 
 
 def when_done(futures: Sequence[Pending], then: Callable[[], None]) -> None:
-    """Calls something when all of several futures are done. No thread waits for that."""
+    """Calls ``then`` when all futures are done. No thread waits for that."""
     left = len(futures) + 1
     lock = threading.Lock()
 
@@ -157,17 +166,17 @@ def when_done(futures: Sequence[Pending], then: Callable[[], None]) -> None:
     one_less()
 
 
-class ThreadActor(HereActor):
-    """An actor that has threads of its own. When its last handle goes, its mailbox is closed."""
+class ThreadActor(InProcessActor):
+    """An actor with its own threads. Its mailbox is closed when its last handle is gone."""
 
-    def __init__(self, record: Record, pool: Pool, within: Within) -> None:
+    def __init__(self, record: ActorRecord, pool: Pool, within: Within) -> None:
         super().__init__(record)
         self._pool = pool
         self._mailbox = Mailbox(record, within)
         weakref.finalize(self, self._mailbox.close).atexit = False
 
     def start(self) -> None:
-        pass  # Its mailbox has begun.
+        pass  # The mailbox has started the first instance already.
 
     def call(self, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> ContextFuture:
         call = ActorCall(method, args, kwargs)
@@ -187,7 +196,7 @@ class ThreadActor(HereActor):
         return self._mailbox.queue_length()
 
 
-class Threads(Here):
+class ThreadEngine(InProcessEngine):
     """Runs tasks on threads."""
 
     def __init__(self, within: Within) -> None:
@@ -197,15 +206,15 @@ class Threads(Here):
     def run(
         self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], options: Options
     ) -> ContextFuture:
-        job, along = Job(), around()
+        job, context_values = Job(), outgoing_context_values()
 
         def call(values: tuple[Any, ...], named: dict[str, Any]) -> Any:
-            with self.within(), arrived(along), _limited(job, options.timeout):
+            with self.within(), apply_context_values(context_values), _limited(job, options.timeout):
                 result = fn(*values, **named)
-                return finished(_stoppable(result, job) if inspect.iscoroutine(result) else result)
+                return run_to_value(_stoppable(result, job) if inspect.iscoroutine(result) else result)
 
-        def work() -> Settled:
-            arguments = job.run(lambda: resolved(args, kwargs))
+        def work() -> SettledFuture:
+            arguments = job.run(lambda: resolve_arguments(args, kwargs))
             if arguments._error is not None:
                 return arguments
             return with_retries(
@@ -218,9 +227,9 @@ class Threads(Here):
 
     def wait(self, futures: Sequence[ContextFuture], num_returns: int, timeout: float | None) -> None:
         pending = {future.pending for future in futures if isinstance(future, ThreadFuture)}
-        missing = num_returns - (len(futures) - len(pending))  # The others have come.
+        missing = num_returns - (len(futures) - len(pending))  # All other futures are done.
         end = None if timeout is None else time.monotonic() + timeout
-        job = current.get()
+        job = current_job.get()
         stops = set() if job is None else {job.stopped}
         with self._pool.waiting():
             while True:
@@ -233,7 +242,7 @@ class Threads(Here):
                     return
                 concurrent.futures.wait(pending | stops, left, concurrent.futures.FIRST_COMPLETED)
 
-    def new_actor(self, record: Record) -> HereActor:
+    def new_actor(self, record: ActorRecord) -> InProcessActor:
         return ThreadActor(record, self._pool, self.within)
 
     def close(self) -> None:
@@ -249,7 +258,7 @@ class Threads(Here):
 
 @contextlib.contextmanager
 def _limited(job: Job, timeout: float | None) -> Iterator[None]:
-    """Stops a job whose attempt takes too long."""
+    """Stops a job if the ``with`` block takes longer than ``timeout`` seconds."""
     if timeout is None:
         yield
         return
@@ -265,7 +274,7 @@ def _limited(job: Job, timeout: float | None) -> Iterator[None]:
 
 
 async def _stoppable(coroutine: Coroutine[Any, Any, Any], job: Job) -> Any:
-    """Awaits a coroutine, which is cancelled if its job is stopped."""
+    """Awaits a coroutine. Cancels it if its job is stopped."""
     loop, task = asyncio.get_running_loop(), asyncio.current_task()
     assert task is not None
 

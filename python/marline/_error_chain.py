@@ -1,7 +1,7 @@
-"""Exceptions as they travel: what is in groups, and causes and contexts, which pickle alone forgets.
+"""Chains of exceptions as they travel: causes, contexts and members of groups.
 
-The text of the one that was raised has its own traceback, and Python prints those of the others: each is said
-once.
+Pickle alone forgets causes and contexts. The raised exception carries its own traceback as text.
+The others carry their frames (``_frames``), so that Python prints each traceback once.
 """
 
 from __future__ import annotations
@@ -13,18 +13,20 @@ from typing import Any
 from marline._frames import Frame, frames_of, traceback_of
 from marline._pickle import dumps_by_value
 
-# So many exceptions of a chain travel; what is further away is in the text of the traceback.
+# The most exceptions of a chain that travel. The text of the traceback has the others.
 MAX_ERRORS = 100
 
-# Which of the others it is; None: none; KEPT: the one that it has when it arrives.
+# The index of a cause or context in the chain. None: there is none. KEPT: the exception has it
+# already when it is unpickled.
 _Link = int | None
 KEPT = -1
 
 
 class Chain:
-    """Exceptions that belong together; the first is the one that was raised.
+    """The exceptions of a chain. The first is the raised one.
 
-    ``text`` is its traceback, unless that is all that is known of it anyway.
+    ``text`` is the traceback of the raised exception. It is ``None`` if the exception has no cause,
+    context or members: then the traceback that travels beside the chain is the same.
     """
 
     def __init__(
@@ -40,7 +42,7 @@ class Chain:
         self.frames = frames
 
     def restored(self) -> BaseException:
-        """The first one, with the others where they belong."""
+        """Links the exceptions again, and returns the first one."""
         for error, frames in zip(self.errors, self.frames, strict=True):
             error.__traceback__ = traceback_of(frames)
         for error, (cause, context, is_suppressed) in zip(self.errors, self.links, strict=True):
@@ -48,18 +50,22 @@ class Chain:
                 error.__cause__ = None if cause is None else self.errors[cause]
             if context != KEPT:
                 error.__context__ = None if context is None else self.errors[context]
-            error.__suppress_context__ = is_suppressed  # Setting the cause has set it.
+            error.__suppress_context__ = is_suppressed  # Setting the cause has changed it.
         return self.errors[0]
 
 
 def dumps(
     error: BaseException, text: str | None, stand_in: Callable[[BaseException], BaseException]
 ) -> tuple[bytes, int] | None:
-    """An exception, its traceback and all that belongs to it, if it can be pickled; others that cannot have a
-    stand-in."""
+    """Pickles an exception with its chain.
+
+    Returns ``None`` if the exception itself cannot be pickled.
+
+    Other exceptions of the chain that cannot be pickled are replaced by ``stand_in``.
+    """
     try:
-        return _checked(_Gathering(lambda one: one).chain(error, text))
-    except BaseException:  # Whatever it is, it is not how the task ended.
+        return _checked(_Gathering(lambda link: link).chain(error, text))
+    except BaseException:  # An error of pickling must not hide the error of the task.
         pass
     portable = _Portable(stand_in)
     if portable.of(error) is not error and not isinstance(error, BaseExceptionGroup):
@@ -71,19 +77,19 @@ def dumps(
 
 
 def loads(pickled: bytes) -> tuple[BaseException, str | None]:
-    """What was pickled and its traceback, or whatever that raises."""
+    """Returns a pickled exception and the text of its traceback. May raise any exception."""
     chain: Chain = pickle.loads(pickled)
     return chain.restored(), chain.text
 
 
 def _checked(chain: Chain) -> tuple[bytes, int]:
     pickled = dumps_by_value(chain, _reducers(chain.errors))
-    loads(pickled[0])  # Whoever gets it must be able to read it.
+    loads(pickled[0])  # Fails here if the receiver could not read it.
     return pickled
 
 
 def _reducers(errors: list[BaseException]) -> dict[type, Any]:
-    """How exceptions are pickled that have no way of their own."""
+    """Returns how to pickle the exception classes that do not define it themselves."""
     return {type(error): _reduced for error in errors if _has_no_way_of_its_own(type(error))}
 
 
@@ -97,18 +103,21 @@ def _reduced(error: BaseException) -> tuple[Any, ...]:
 
 
 def made_anew(cls: type[BaseException], args: tuple[Any, ...]) -> BaseException:
-    """An exception as it was. Pickle calls its class with ``args``, which many a class does not take."""
+    """Makes an exception again.
+
+    Plain pickle calls the class with ``args``, which many classes do not accept.
+    """
     try:
-        made = cls(*args)
-        if made.args == args:
-            return made
+        error = cls(*args)
+        if error.args == args:
+            return error
     except Exception:
         pass
     return cls.__new__(cls, *args)
 
 
 class _Gathering:
-    """Finds what belongs to an exception."""
+    """Collects the chain of an exception."""
 
     def __init__(self, portable: Callable[[BaseException], BaseException]) -> None:
         self.portable = portable
@@ -119,7 +128,7 @@ class _Gathering:
 
     def chain(self, error: BaseException, text: str | None) -> Chain:
         self.add(error)
-        self.frames[0] = []  # It is in the text, and where it arrives it is raised anew.
+        self.frames[0] = []  # They are in the text, and the receiver raises the exception again.
         return Chain(text, self.errors, self.links, self.frames)
 
     def add(self, error: BaseException | None) -> _Link:
@@ -132,30 +141,33 @@ class _Gathering:
         index = self.known[id(error)] = len(self.errors)
         portable = self.portable(error)
         self.errors.append(portable)
-        self.frames.append(frames_of(error) if portable is error else [])  # A stand-in has it in its text.
+        # A stand-in has the frames in its text.
+        self.frames.append(frames_of(error) if portable is error else [])
         self.links.append((None, None, error.__suppress_context__))
         cause, context = self.link(error, "__cause__"), self.link(error, "__context__")
         self.links[index] = cause, context, error.__suppress_context__
         if isinstance(error, BaseExceptionGroup):
-            for one in error.exceptions:
-                self.add(one)
+            for member in error.exceptions:
+                self.add(member)
         return index
 
     def link(self, error: BaseException, name: str) -> _Link:
         other = getattr(error, name)
         if other is not None and other is came_with(error).get(name):
-            return KEPT  # It brings it along itself, and the more often it travels the larger it would be.
+            # The exception has it in its own pickle. Adding it again would make it larger with each
+            # hop.
+            return KEPT
         return self.add(other)
 
 
 def came_with(error: BaseException) -> dict[str, BaseException | None]:
-    """What an exception that came from elsewhere had where it came from."""
+    """Returns the cause and context that an exception had when it arrived from another process."""
     links: dict[str, BaseException | None] = error.__dict__.get("_marline_links", {})
     return links
 
 
 class _Portable:
-    """Replaces what cannot be pickled."""
+    """Replaces exceptions that cannot be pickled by stand-ins."""
 
     def __init__(self, stand_in: Callable[[BaseException], BaseException]) -> None:
         self.stand_in = stand_in
@@ -168,8 +180,8 @@ class _Portable:
 
     def made(self, error: BaseException) -> BaseException:
         if isinstance(error, BaseExceptionGroup):
-            parts = [self.of(one) for one in error.exceptions]
-            if any(part is not one for part, one in zip(parts, error.exceptions, strict=True)):
+            parts = [self.of(member) for member in error.exceptions]
+            if any(part is not member for part, member in zip(parts, error.exceptions, strict=True)):
                 group = error.derive(parts)
                 for note in getattr(error, "__notes__", ()):
                     group.add_note(note)
@@ -182,5 +194,5 @@ class _Portable:
 
 
 def note_links(error: Any) -> None:
-    """An exception has come from elsewhere with these."""
+    """Notes the cause and context of an exception that has arrived from another process."""
     error._marline_links = {"__cause__": error.__cause__, "__context__": error.__context__}

@@ -1,4 +1,7 @@
-"""What can go wrong: one exception for each thing that a caller may do differently."""
+"""The exceptions of Marline: one class for each way in which a caller may react.
+
+It also maps errors of the native module, and exceptions of user code, to these classes.
+"""
 
 from __future__ import annotations
 
@@ -6,16 +9,17 @@ from typing import Any
 
 
 class MarlineError(Exception):
-    """Every error of Marline.
+    """The base of all errors of Marline.
 
-    ``may_have_run`` says whether the work it speaks of may have run: if not, doing it again does it once.
+    ``may_have_run`` says whether the failed work may have run. If it is false, submitting the work
+    again runs it at most once.
     """
 
     may_have_run: bool = False
 
 
 class GetTimeoutError(MarlineError, TimeoutError):
-    """The time was over."""
+    """A timeout has passed."""
 
 
 class TaskCancelledError(MarlineError):
@@ -23,23 +27,23 @@ class TaskCancelledError(MarlineError):
 
 
 class NotReadyError(MarlineError):
-    """It has not finished yet."""
+    """The value has not come yet."""
 
 
 class NotFoundError(MarlineError, ValueError):
-    """There is no such thing."""
+    """Nothing has this name or id."""
 
 
 class AlreadyExistsError(MarlineError, ValueError):
-    """The name is taken."""
+    """The name is taken already."""
 
 
 class WorkerLostError(MarlineError):
-    """A part of the cluster went away. Trying again may help."""
+    """A worker, or another part of the cluster, was lost. Trying again may help."""
 
 
 class ClusterUnavailableError(WorkerLostError, ConnectionError):
-    """No cluster could be joined: none runs there, or it cannot be reached."""
+    """No cluster could be joined: none runs at the address, or it cannot be reached."""
 
 
 class ActorUnavailableError(WorkerLostError):
@@ -47,25 +51,30 @@ class ActorUnavailableError(WorkerLostError):
 
 
 class ObjectLostError(MarlineError):
-    """The value is gone for good."""
+    """The value is lost for good."""
 
 
 class ActorDiedError(MarlineError):
-    """The actor is gone for good."""
+    """The actor is dead for good."""
 
 
 class FencedError(MarlineError):
-    """This process's session is over; what it says changes nothing."""
+    """The session of this process has ended: the cluster ignores what it sends."""
 
 
 class TaskError(MarlineError):
-    """User code failed. The exception is an instance of its own class, too."""
+    """User code has raised an exception.
 
-    #: The class of the exception, as it was where it was raised.
+    The error is also an instance of the exception's own class.
+
+    So ``except ValueError`` catches a ``ValueError`` of a task, too.
+    """
+
+    #: The full name of the exception's class, where it was raised.
     class_name: str = ""
-    #: The traceback, as text.
+    #: The traceback of the exception, as text.
     remote_traceback: str = ""
-    # What it was made from, and is made from again when it is pickled.
+    # The arguments of `of_user_code`, from which it is made again when it is unpickled.
     _marline_parts: tuple[str, str, str, tuple[bytes, int] | None] = ("", "", "", None)
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -73,39 +82,39 @@ class TaskError(MarlineError):
 
 
 class RuntimeEnvError(MarlineError):
-    """The environment in which work was to run could not be made."""
+    """The runtime environment of the work could not be set up on its machine."""
 
 
 class TooLargeError(MarlineError, ValueError):
-    """Larger than a limit."""
+    """A value, a package or a message is larger than its limit."""
 
 
 class ExhaustedError(MarlineError):
-    """A limit is reached, which the message names, or there is not enough of something."""
+    """A limit that the message names is reached, or a resource is used up."""
 
 
 class OutOfMemoryError(ExhaustedError):
-    """There was not enough memory."""
+    """The memory was not enough."""
 
 
 class UnsupportedError(MarlineError, NotImplementedError):
-    """Not possible here."""
+    """The operation is not supported here."""
 
 
 class InvalidError(MarlineError, ValueError):
-    """It makes no sense."""
+    """An argument or option is invalid."""
 
 
 class IncompatibleError(MarlineError):
-    """Another version."""
+    """Two parts have versions that do not fit together."""
 
 
 class DeniedError(MarlineError, PermissionError):
-    """It is not allowed."""
+    """The token is missing or wrong, or the operation is not allowed."""
 
 
 class InternalError(MarlineError):
-    """A fault of Marline itself."""
+    """A bug in Marline itself."""
 
 
 _KINDS: dict[str, type[MarlineError]] = {
@@ -129,14 +138,15 @@ _KINDS: dict[str, type[MarlineError]] = {
 
 
 def name_of_class(cls: type) -> str:
-    """What a class of exceptions is called elsewhere."""
-    # A class of a function's own that came by value has forgotten whose it was.
+    """Returns the name by which other processes know a class of exceptions."""
+    # A class that is defined in a function and was pickled by value has lost the name of the
+    # function.
     name = cls.__qualname__.rpartition("<locals>.")[2]
     return name if cls.__module__ == "builtins" else f"{cls.__module__}.{name}"
 
 
 def class_of(kind: str, is_value_gone: bool, is_out_of_memory: bool) -> type[MarlineError]:
-    """The class of the exception that stands for an error of this kind."""
+    """Returns the class of the exception that stands for an error of this kind."""
     cls = _KINDS.get(kind, InternalError)
     if is_value_gone and cls is ActorDiedError:
         return ObjectLostError
@@ -156,9 +166,9 @@ def make(
     is_value_gone: bool = False,
     is_out_of_memory: bool = False,
 ) -> BaseException:
-    """The exception that stands for an error; called by the native module."""
+    """Returns the exception that stands for an error. Called by the native module."""
     if isinstance(cause, TaskError):
-        return cause  # A task fails as what it depends on did.
+        return cause  # Work fails with the error of the argument that it needs.
     if kind == "Failed":
         return of_user_code(message, class_name or "", remote_traceback or "", pickled)
     error = class_of(kind, is_value_gone, is_out_of_memory)(message)
@@ -170,7 +180,7 @@ def make(
 def of_user_code(
     message: str, class_name: str, remote_traceback: str, pickled: tuple[bytes, int] | None
 ) -> BaseException:
-    """The exception that stands for one of user code."""
+    """Returns the exception that stands for an exception of user code in another process."""
     from marline import _error_chain, _pickle
 
     error = None
@@ -199,25 +209,27 @@ def in_this_process(
     remote_traceback: str,
     pickled: tuple[bytes, int] | None,
 ) -> BaseException:
-    """The exception that stands for one of user code which ran in this process: itself if possible, with its
-    traceback."""
+    """Returns the exception that stands for an exception of user code in this process.
+
+    That is the exception itself if possible, with its traceback.
+    """
     if isinstance(error, TaskError):
         return error
     frames = error.__traceback__
     if isinstance(error, MarlineError):
         import copy
 
-        error = copy.copy(error)  # It may be the error of another task, too.
-    made = _as_task_error(error, message)
-    if made is None:
-        made = of_user_code(message, class_name, remote_traceback, None)
-        made.__cause__ = error
-    made.__traceback__ = frames
-    made._marline_parts = message, class_name, remote_traceback, pickled
-    made.class_name = class_name
-    made.remote_traceback = remote_traceback
-    made.may_have_run = True
-    return made  # type: ignore[no-any-return]
+        error = copy.copy(error)  # Another task may have the same error object.
+    task_error = _as_task_error(error, message)
+    if task_error is None:
+        task_error = of_user_code(message, class_name, remote_traceback, None)
+        task_error.__cause__ = error
+    task_error.__traceback__ = frames
+    task_error._marline_parts = message, class_name, remote_traceback, pickled
+    task_error.class_name = class_name
+    task_error.remote_traceback = remote_traceback
+    task_error.may_have_run = True
+    return task_error  # type: ignore[no-any-return]
 
 
 def _text(message: str, traceback: str) -> str:
@@ -230,7 +242,10 @@ _made: dict[type[BaseException], type[Any]] = {}
 
 
 def _both(cls: type[BaseException]) -> type[Any]:
-    """A class that is both `cls` and a TaskError; the same one each time."""
+    """Returns the class that derives from both `cls` and `TaskError`.
+
+    It is made once for each `cls`.
+    """
     if cls in _made:
         return _made[cls]
 
@@ -247,23 +262,25 @@ def _both(cls: type[BaseException]) -> type[Any]:
 
 
 def _as_task_error(original: BaseException, text: str) -> Any:
-    """The same exception, as an instance of its own class and of TaskError."""
+    """Returns the same exception as an instance of its own class and of `TaskError`, or `None`."""
     if not isinstance(original, Exception) or isinstance(original, StopIteration | StopAsyncIteration):
-        return None  # These end loops where they are raised, and may not be raised into futures.
+        return None  # Raised again, these would end a loop of the caller. Futures reject them.
     try:
         original._marline_text = text  # type: ignore[attr-defined]
         if not isinstance(original, TaskError):
             original.__class__ = _both(type(original))
         return original
     except (TypeError, AttributeError):
-        # Its instances are laid out in a way that cannot be extended: made anew, as pickle does it.
+        # The memory layout of its class does not allow another class: make it again, as pickle
+        # does.
         try:
             reduced: Any = original.__reduce_ex__(5)
             error = _both(type(original))(*reduced[1])
             if len(reduced) > 2 and reduced[2]:
                 error.__setstate__(reduced[2])
             error.__cause__, error.__context__ = original.__cause__, original.__context__
-            error.__suppress_context__ = original.__suppress_context__  # Setting the cause has set it.
+            # Setting the cause has changed this.
+            error.__suppress_context__ = original.__suppress_context__
             error._marline_text = text
             return error
         except Exception:

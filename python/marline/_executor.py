@@ -1,4 +1,8 @@
-"""Inside an executor: which code a name means, and running it."""
+"""Inside an executor: loads the code of functions and classes, runs it, and cancels it.
+
+The native module (``executor.rs``) calls the functions of this file by name. Actors with coroutines
+run in ``_executor_loop``.
+"""
 
 from __future__ import annotations
 
@@ -18,36 +22,38 @@ from typing import Any
 from marline import _namespace, _native, _propagate
 from marline._actor import is_async_class
 from marline._errors import NotFoundError, TaskCancelledError
-from marline._pickle import Need, can_read, code_key, incompatible
-from marline._scope import current
+from marline._pickle import ArgumentSlot, can_read, code_key, incompatible
+from marline._scope import current_scope
 
-# How to stop what runs on threads other than the main one, and on an event loop, by the id of its task.
-stops: dict[str, Callable[[], object]] = {}
-# The threads of those that have one.
+# Cancels the code of a task or call that runs beside the main thread, on another thread or an event
+# loop. By the id of the task.
+cancel_callbacks: dict[str, Callable[[], object]] = {}
+# The threads that tasks and calls run on, other than the main thread, by the id of the task.
 _threads: dict[str, int] = {}
 _main = 0
 
-# An interrupt during an import waits for its end. The seconds between looks.
+# An interrupt waits until an import has ended. The seconds between checks.
 IMPORT_RECHECK = 0.005
-# A thread waits to interrupt the main thread.
+# Whether a thread waits to interrupt the main thread after an import.
 _interrupts_later = False
 
 _make_record = logging.getLogRecordFactory()
 
 
 def prepare() -> None:
-    """Before anything runs here."""
+    """Prepares this process for running user code. Called once, on the main thread."""
     global _main
     _main = threading.get_ident()
     signal.signal(signal.SIGURG, _cancel_main)
-    _native.look_around()  # What came along goes on.
+    # Context variables that came with the work travel on with what it submits.
+    _native.enable_submit_context()
     logging.setLogRecordFactory(_record)
 
 
 def _record(*args: Any, **kwargs: Any) -> logging.LogRecord:
-    """A log record that says what it is about."""
+    """Makes a log record with the task, attempt and actor that logs it."""
     record = _make_record(*args, **kwargs)
-    scope = current.get()
+    scope = current_scope.get()
     running = scope.running() if scope is not None else None
     name, task, attempt, actor = running[:4] if running is not None else (None, None, None, None)
     record.marline_task = label(name) if name is not None else None
@@ -56,28 +62,29 @@ def _record(*args: Any, **kwargs: Any) -> logging.LogRecord:
 
 
 def label(name: str) -> str:
-    """What a function is called by people: without where it runs, and which code it is."""
+    """Returns the readable part of a function's name, without its runtime and hash."""
     return name.partition(":")[2].rpartition("#")[0] or name
 
 
 def _cancel_main(_number: int, frame: types.FrameType | None) -> None:
-    """Stops the task on the main thread, if it is to stop.
+    """The handler of SIGURG: raises ``TaskCancelledError`` if the main thread's task was cancelled.
 
-    An import is not interrupted: half of a module would stay in ``sys.modules``, and fail every later task
-    that imports it. The worker kills a task that takes longer than its grace.
+    An import is not interrupted: half of a module would stay in ``sys.modules``, and every later
+    task that imports it would fail. The worker kills a task that does not end within the grace
+    period.
     """
     global _interrupts_later
     if not _imports(frame):
-        if _native.is_to_stop():
+        if _native.take_cancellation():
             raise TaskCancelledError("the task was cancelled")
     elif not _interrupts_later:
         _interrupts_later = True
-        # Unlike `threading.Thread`, it takes no lock that the interrupted code may hold.
+        # Not `threading.Thread`: that takes a lock which the interrupted code may hold.
         _thread.start_new_thread(_interrupt_after_import, ())
 
 
 def _imports(frame: types.FrameType | None) -> bool:
-    """Whether an import is under way."""
+    """Returns whether an import is running in the stack of this frame."""
     while frame is not None:
         if frame.f_code.co_filename == "<frozen importlib._bootstrap>":
             return True
@@ -90,17 +97,17 @@ def _interrupt_after_import() -> None:
     while _imports(sys._current_frames().get(_main)):
         time.sleep(IMPORT_RECHECK)
     _interrupts_later = False
-    _native.interrupt_main_thread()  # Its handler looks again: it may import something else by now.
+    _native.interrupt_main_thread()  # The handler checks again: another import may have started.
 
 
 def is_code_of(name: str, pickled: bytes) -> bool:
-    """Whether this is the code whose key is at the end of the name."""
+    """Returns whether ``pickled`` is the complete code for the key at the end of the name."""
     _, _, key = name.rpartition("#")
     return not key or code_key(pickled) == key
 
 
-def code(name: str, pickled: bytes, version: int, environment: bytes | None) -> Any:
-    """Loads the function or class of this name, in the environment that came with its code."""
+def load_code(name: str, pickled: bytes, version: int, environment: bytes | None) -> Any:
+    """Loads a function or class, in the runtime environment that came with its code."""
     if not can_read(version):
         raise incompatible(version, name)
     if environment is not None:
@@ -110,44 +117,47 @@ def code(name: str, pickled: bytes, version: int, environment: bytes | None) -> 
     return pickle.loads(pickled)
 
 
-def find(name: str) -> Any:
-    """Imports the function or class of a name that came without code: ``python:package.module.function``."""
+def import_by_name(name: str) -> Any:
+    """Imports a function or class that came without code: ``python:package.module.function``."""
     import pkgutil
 
     path = name.partition(":")[2]
     try:
         found = pkgutil.resolve_name(path)
     except (AttributeError, ValueError) as error:
-        raise NotFoundError(f"{path!r} is nothing that can be imported: {error}") from None
-    # A remote function stands for the function that it was made of.
+        raise NotFoundError(f"{path!r} cannot be imported: {error}") from None
+    # A remote function stands for its plain function.
     return getattr(found, "__marline_remote__", found)
 
 
-def fill(
+def fill_arguments(
     args: tuple[Any, ...], kwargs: dict[str, Any], values: list[Any]
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Puts values where they belong among the arguments."""
-    whole = tuple(values[arg.index] if type(arg) is Need else arg for arg in args)
-    named = {name: values[arg.index] if type(arg) is Need else arg for name, arg in kwargs.items()}
+    """Puts the values of references into their slots among the arguments."""
+    whole = tuple(values[arg.index] if type(arg) is ArgumentSlot else arg for arg in args)
+    named = {name: values[arg.index] if type(arg) is ArgumentSlot else arg for name, arg in kwargs.items()}
     return whole, named
 
 
 def run(
-    function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], along: dict[str, Any] | None
+    function: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    context_values: dict[str, Any] | None,
 ) -> Any:
-    """Calls a function or method of the user's, with what came along."""
-    scope = _native.Scope()
-    token = current.set(scope)
+    """Calls user code, with the context variables that travelled with the work."""
+    scope = _native.CodeScope()
+    token = current_scope.set(scope)
     try:
-        if along is None:
+        if context_values is None:
             return _run(scope, function, args, kwargs)
-        with _propagate.arrived(along):
+        with _propagate.apply_values(context_values):
             return _run(scope, function, args, kwargs)
     except TaskCancelledError:
-        scope.stop()  # What it submitted after it was asked to stop, and before it heard of it.
+        scope.stop()  # Cancels what the task submitted between its cancellation and this exception.
         raise
     finally:
-        current.reset(token)
+        current_scope.reset(token)
         flush()
 
 
@@ -155,56 +165,60 @@ def stream(
     function: Callable[..., Any],
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
-    along: dict[str, Any] | None,
-    items: _native.Items,
+    context_values: dict[str, Any] | None,
+    items: _native.ItemSender,
 ) -> None:
-    """The same of one whose items are given as it yields them."""
-    from marline._generator import give_all
+    """Calls a function or method, and sends its items as it yields them."""
+    from marline._generator import send_all
 
-    run(give_all, (items, function, args, kwargs), {}, along)
+    run(send_all, (items, function, args, kwargs), {}, context_values)
 
 
 def collect(
-    function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], along: dict[str, Any] | None
+    function: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    context_values: dict[str, Any] | None,
 ) -> Any:
-    """The same of one whose items are put, and given all together."""
+    """Calls a function or method, puts its items, and returns their references in one result."""
     from marline._generator import collect
 
-    return run(collect, (function, args, kwargs), {}, along)
+    return run(collect, (function, args, kwargs), {}, context_values)
 
 
 def flush() -> None:
-    """What was printed is the task's own, also a line without an end: it does not wait for the next task."""
+    """Writes out what the task has printed, even an unfinished line, before the next task
+    prints."""
     try:
         sys.stdout.flush()
         sys.stderr.flush()
     except Exception:
-        return  # Whatever user code has put there.
+        return  # User code may have replaced the streams by any object.
 
 
 def _run(
-    scope: _native.Scope, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    scope: _native.CodeScope, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
     if threading.get_ident() == _main:
         result = _call(function, args, kwargs)
-        if scope.is_cancelled():  # During an import, perhaps: it was not interrupted there.
+        if scope.is_cancelled():  # Perhaps during an import, which was not interrupted.
             _cancel_main(signal.SIGURG, None)
         return result
-    # On a thread of its own, which signals do not reach.
+    # On another thread, which signals do not reach.
     running = scope.running()
     task = running[1] if running else ""
     thread = threading.get_ident()
     _threads[task] = thread
-    stops[task] = lambda: _cancel_thread(thread)
+    cancel_callbacks[task] = lambda: _cancel_thread(thread)
     try:
-        if scope.is_cancelled():  # Before it could be reached.
+        if scope.is_cancelled():  # Before the callback was registered.
             stop_here()
         result = _call(function, args, kwargs)
-        if scope.is_cancelled():  # During an import, perhaps.
+        if scope.is_cancelled():  # Perhaps during an import.
             stop_here()
         return result
     finally:
-        stops.pop(task, None)
+        cancel_callbacks.pop(task, None)
         _threads.pop(task, None)
 
 
@@ -225,24 +239,24 @@ def _call(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str,
 
 
 def end_fork() -> None:
-    """Ends this process, which is a fork of an executor; what it printed is kept."""
+    """Ends this process, a fork that user code made, after writing out what it has printed."""
     flush()
     os._exit(0)
 
 
 def show_gpus(gpus: list[int]) -> None:
-    """What runs next, and nothing after it, was given these of those that this process sees."""
+    """Shows only these of the visible GPUs to the next work. No other work runs here after it."""
     seen = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
     names = (seen[gpu] if gpu < len(seen) and seen[gpu] else str(gpu) for gpu in gpus)
     os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(names)
 
 
 def construct(
-    cls: type, args: tuple[Any, ...], kwargs: dict[str, Any], along: dict[str, Any] | None
+    cls: type, args: tuple[Any, ...], kwargs: dict[str, Any], context_values: dict[str, Any] | None
 ) -> tuple[Any, bool]:
-    """Makes an actor, with what came along; says whether its methods are coroutines."""
-    _namespace.keep(along or {})
-    with _propagate.arrived(along or {}):
+    """Makes the object of an actor. Returns it, and whether the class has coroutine methods."""
+    _namespace.set_for_actor(context_values or {})
+    with _propagate.apply_values(context_values or {}):
         return _construct(cls, args, kwargs)
 
 
@@ -254,39 +268,45 @@ def _construct(cls: type, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tupl
     return _executor_loop.construct(cls, args, kwargs), True
 
 
-def load(actor: Any, state: Any, is_async: bool) -> None:
-    """An actor begins with what an earlier life of it saved."""
+def load_checkpoint(actor: Any, state: Any, is_async: bool) -> None:
+    """Loads the state that an earlier instance has saved into the object of an actor."""
     if is_async:
         from marline import _executor_loop
 
-        _executor_loop.load(actor, state)
+        _executor_loop.load_checkpoint(actor, state)
     else:
         actor.load_checkpoint(state)
 
 
-def leave() -> None:
-    """The actor has ended itself: what is to be done at the end is done."""
+def run_exit_handlers() -> None:
+    """Runs the functions that were registered with ``atexit``: the actor has ended itself."""
     atexit._run_exitfuncs()
     sys.stdout.flush()
 
 
 def stop_here() -> None:
-    """What runs here is to stop, and has seen it by itself. Raises that, so that nothing is raised while it
-    ends in good order; returns if somebody else is about to."""
-    scope = current.get()
+    """Raises ``TaskCancelledError`` in code that has noticed its cancellation by itself.
+
+    After that, no other thread raises it again while the code cleans up. Returns if another thread
+    is about to raise it.
+    """
+    scope = current_scope.get()
     running = scope.running() if scope is not None else None
     if threading.get_ident() == _main:
-        _native.is_to_stop()
-    elif running is not None and stops.pop(running[1], None) is None:
+        _native.take_cancellation()
+    elif running is not None and cancel_callbacks.pop(running[1], None) is None:
         return
     raise TaskCancelledError("the task was cancelled")
 
 
 def interrupt(task: str) -> None:
-    """A task is to stop that does not run on the main thread. Imports are not interrupted."""
+    """Cancels a task or call that does not run on the main thread.
+
+    Waits for the end of an import first.
+    """
     while (thread := _threads.get(task)) is not None and _imports(sys._current_frames().get(thread)):
         time.sleep(IMPORT_RECHECK)
-    # Once: what it does to end in good order is not disturbed when it is asked again.
-    stop = stops.pop(task, None)
+    # Removed, so that a second cancellation does not interrupt the code while it cleans up.
+    stop = cancel_callbacks.pop(task, None)
     if stop is not None:
         stop()

@@ -1,4 +1,4 @@
-"""Inside the executor of an actor whose methods are coroutines: the event loop that all of it runs on."""
+"""Inside the executor of an actor with coroutine methods: the event loop that runs all its code."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from typing import Any
 
 from marline import _native, _propagate
 from marline._errors import TaskCancelledError
-from marline._executor import flush, stops
-from marline._option_values import LASTING
-from marline._scope import current
+from marline._executor import cancel_callbacks, flush
+from marline._option_values import DURABLE_ITEMS_KEY
+from marline._scope import current_scope
 
 _loop: asyncio.AbstractEventLoop | None = None
 
 
 def construct(cls: type, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Makes an actor on a loop of its own."""
+    """Starts the event loop, and makes the object of the actor on it."""
     global _loop
     _loop = asyncio.new_event_loop()
     threading.Thread(target=_loop.run_forever, name="marline-asyncio", daemon=True).start()
@@ -30,67 +30,72 @@ async def _construct(cls: type, args: tuple[Any, ...], kwargs: dict[str, Any]) -
     return cls(*args, **kwargs)
 
 
-def load(actor: Any, state: Any) -> None:
-    """It begins with what an earlier life of it saved."""
+def load_checkpoint(actor: Any, state: Any) -> None:
+    """Loads the state that an earlier instance has saved."""
     assert _loop is not None
-    asyncio.run_coroutine_threadsafe(_load(actor, state), _loop).result()
+    asyncio.run_coroutine_threadsafe(_load_checkpoint(actor, state), _loop).result()
 
 
-async def _load(actor: Any, state: Any) -> None:
+async def _load_checkpoint(actor: Any, state: Any) -> None:
     result = actor.load_checkpoint(state)
     if inspect.isawaitable(result):
         await result
 
 
-def begin(
+def start_call(
     method: Callable[..., Any],
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
-    along: dict[str, Any] | None,
-    end: _native.CallEnd,
-    items: _native.Items | None,
+    context_values: dict[str, Any] | None,
+    end: _native.CallCompletion,
+    items: _native.ItemSender | None,
     collects: bool,
 ) -> None:
-    """Has the event loop run a method, with what came along. Its items are given as it yields them, or
-    collected, if those are what is wanted."""
+    """Starts a call on the event loop, and returns. ``end`` gets the outcome.
+
+    ``items`` gets the items of a generator as it yields them; with ``collects`` they come in one
+    result.
+    """
     assert _loop is not None
-    scope = _native.Scope()
+    scope = _native.CodeScope()
     run = _await(method, args, kwargs, end, scope, items, collects)
-    _loop.call_soon_threadsafe(_start, run, along, scope)
+    _loop.call_soon_threadsafe(_start, run, context_values, scope)
 
 
-def _start(run: Coroutine[Any, Any, None], along: dict[str, Any] | None, scope: _native.Scope) -> None:
+def _start(
+    run: Coroutine[Any, Any, None], context_values: dict[str, Any] | None, scope: _native.CodeScope
+) -> None:
     context = contextvars.copy_context()
-    context.run(current.set, scope)
-    if along is not None:
-        context.run(_propagate.arrive, along)
+    context.run(current_scope.set, scope)
+    if context_values is not None:
+        context.run(_propagate.set_values, context_values)
     running = scope.running()
     task = asyncio.get_running_loop().create_task(run, context=context)
     if running is not None:
         loop = task.get_loop()
-        stops[running[1]] = lambda: loop.call_soon_threadsafe(task.cancel)
-        task.add_done_callback(lambda _: stops.pop(running[1], None))
+        cancel_callbacks[running[1]] = lambda: loop.call_soon_threadsafe(task.cancel)
+        task.add_done_callback(lambda _: cancel_callbacks.pop(running[1], None))
 
 
 async def _await(
     method: Callable[..., Any],
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
-    end: _native.CallEnd,
-    scope: _native.Scope,
-    items: _native.Items | None,
+    end: _native.CallCompletion,
+    scope: _native.CodeScope,
+    items: _native.ItemSender | None,
     collects: bool,
 ) -> None:
-    durable = kwargs.pop(LASTING, False)
+    durable = kwargs.pop(DURABLE_ITEMS_KEY, False)
     try:
         result = method(*args, **kwargs)
-        # A reference is a result: its call may wait for this actor.
+        # A returned reference is a result, and is not awaited: its call may wait for this actor.
         if inspect.isawaitable(result) and not isinstance(result, _native.ObjectRef):
             result = await result
         if items is not None or collects:
-            from marline._generator import collect_each, give_each
+            from marline._generator import collect_each, send_each
 
-            result = await (collect_each(result, durable) if items is None else give_each(result, items))
+            result = await (collect_each(result, durable) if items is None else send_each(result, items))
     except TaskCancelledError as error:
         scope.stop()
         flush()

@@ -1,4 +1,4 @@
-"""``marline.Executor``: a cluster behind the interface of ``concurrent.futures``."""
+"""``marline.Executor``: a cluster with the interface of ``concurrent.futures.Executor``."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, ParamSpec, TypeVar
 
-from marline._codes import Codes, plain
-from marline._map import Ran, cancel_if_joined, chunk_function
+from marline._codes import FunctionCache, unwrap_remote
+from marline._map import ChunkResult, cancel_if_joined, chunk_function
 from marline._native import ObjectRef
 from marline._options import Options
 from marline._remote import RemoteFunction
@@ -24,10 +24,10 @@ T = TypeVar("T")
 
 
 class TaskFuture(concurrent.futures.Future[Any]):
-    """The future of a task: one that can be cancelled while it runs.
+    """The future of a task, which can be cancelled while the task runs.
 
-    For the base class it is pending until it is done. So its ``cancel()`` works at any time, and what is
-    left to do here is to tell those that wait, and the task.
+    The base class sees it as pending until it is done, so the base ``cancel()`` works at any time.
+    This class then wakes the waiting threads and cancels the task.
     """
 
     def __init__(self) -> None:
@@ -37,17 +37,23 @@ class TaskFuture(concurrent.futures.Future[Any]):
         self._ref: ObjectRef | None = None
 
     def running(self) -> bool:
-        """Whether its task was submitted and has not finished. It may still wait for a CPU."""
+        """Returns whether the task was submitted and has not finished.
+
+        It may still wait for a CPU.
+        """
         return self._ref is not None and not self.done()
 
     def cancel(self) -> bool:
-        """Cancels it, and its task if that was submitted. False if it has finished."""
+        """Cancels the future, and its task if it was submitted.
+
+        Returns false if the task has finished.
+        """
         if not super().cancel():
             return False
         with self._once:
             told, self._told = self._told, True
         if not told:
-            # `wait` and `as_completed` count a cancelled future only once this was called.
+            # `wait` and `as_completed` count a cancelled future only after this call.
             self.set_running_or_notify_cancel()
         ref = self._ref
         if ref is not None:
@@ -56,24 +62,24 @@ class TaskFuture(concurrent.futures.Future[Any]):
 
     def _submitted(self, ref: ObjectRef) -> None:
         self._ref = ref
-        if self.cancelled():  # It was, just before its task was known.
+        if self.cancelled():  # The cancellation came just before the task was known.
             cancel_if_joined(ref)
 
     def _settle(self, came: concurrent.futures.Future[Any]) -> None:
-        """Its task has finished."""
+        """Takes the outcome of the task."""
         error = came.exception()
-        # It may have been cancelled: then nobody asks for this result.
+        # If the future was cancelled meanwhile, the outcome is dropped.
         with contextlib.suppress(concurrent.futures.InvalidStateError):
             if error is None:
                 self.set_result(came.result())
             else:
                 self.set_exception(error)
-        self._ref = None  # The cluster need not keep the value any longer.
+        self._ref = None  # Lets the cluster drop the value.
 
 
 @dataclasses.dataclass(slots=True)
 class _Call:
-    """What is submitted when there is room for it."""
+    """A call that is submitted as soon as ``max_workers`` allows it."""
 
     future: TaskFuture
     function: RemoteFunction
@@ -82,12 +88,16 @@ class _Call:
 
 
 class Executor(concurrent.futures.Executor):
-    """Runs calls as tasks of this process's cluster; starts one here if there is none.
+    """Runs calls as tasks on the cluster of this process.
 
-    ``max_workers`` bounds how many are submitted at a time, otherwise the cluster's CPUs do. Options are
-    those of tasks. Futures can be cancelled while they run. ``shutdown(cancel_futures=True)`` cancels all
-    that have not finished: which of them have begun is not known here. So does the end of a ``with`` block
-    that an exception leaves; both wait until they have ended.
+    Starts an embedded cluster if there is none.
+
+    ``max_workers`` limits how many tasks are submitted at a time. Without it, the CPUs of the
+    cluster are the limit. ``options`` are those of tasks.
+
+    Futures can be cancelled while they run. ``shutdown(cancel_futures=True)`` cancels all tasks
+    that have not finished, running ones too. A ``with`` block that ends with an exception does the
+    same. Both wait until the tasks have ended.
 
     >>> import marline
     >>> running = marline.init(num_cpus=2)
@@ -106,8 +116,9 @@ class Executor(concurrent.futures.Executor):
             raise TypeError("a future has one result: an executor has no option 'num_returns'")
         self._room = max_workers
         self._options = Options().with_task_options(options)
-        self._codes = Codes()
-        # Guards what follows. Reentrant: a task may finish while another is being submitted.
+        self._function_cache = FunctionCache()
+        # Guards the fields below. Reentrant: a task may finish while this thread submits another
+        # one.
         self._changed = threading.Condition(threading.RLock())
         self._queue: collections.deque[_Call] = collections.deque()
         self._submitted: set[TaskFuture] = set()
@@ -116,13 +127,14 @@ class Executor(concurrent.futures.Executor):
     def submit(
         self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs
     ) -> concurrent.futures.Future[T]:
-        """Submits a call. Arguments that cannot be pickled are an exception of its future.
+        """Submits a call and returns its future.
 
-        A remote function means the plain one, here and in ``map``: options are the executor's.
+        Arguments that cannot be pickled make the future fail. A remote function stands for its
+        plain function, here and in ``map``: the options are those of the executor.
         """
         if not callable(fn):
             raise TypeError(f"submit() takes a function, not {type(fn).__name__}")
-        return self._enqueue(self._codes.remote(plain(fn), self._options), args, kwargs)
+        return self._enqueue(self._function_cache.remote(unwrap_remote(fn), self._options), args, kwargs)
 
     def _enqueue(
         self, function: RemoteFunction, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -143,10 +155,11 @@ class Executor(concurrent.futures.Executor):
         chunksize: int = 1,
         buffersize: int | None = None,
     ) -> Iterator[T]:
-        """Calls ``fn`` for each item; ``chunksize`` of them in each task.
+        """Yields the results of ``fn`` for each item, in order. Each task runs ``chunksize`` items.
 
-        All items are read at once, or, with ``buffersize``, that many chunks ahead of what is taken.
-        ``marline.map`` reads its input as it goes, and finds a size by itself.
+        All items are read at once. With ``buffersize``, only that many chunks are submitted ahead
+        of the results that were taken. ``marline.map`` reads its input step by step, and finds a
+        chunk size itself.
         """
         if chunksize < 1:
             raise ValueError("chunksize must be >= 1.")
@@ -159,7 +172,7 @@ class Executor(concurrent.futures.Executor):
         return _in_order(ahead, calls, end)
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """Takes no more calls; waits until the tasks of all futures have ended, unless told not to."""
+        """Accepts no more calls. Waits until all tasks have ended, unless ``wait`` is false."""
         with self._changed:
             self._is_shut_down = True
             unfinished = [*self._submitted, *(call.future for call in self._queue)]
@@ -172,11 +185,12 @@ class Executor(concurrent.futures.Executor):
                 self._changed.wait_for(lambda: not self._submitted and not self._queue)
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        # Who leaves the block by an exception, also Ctrl-C, does not wait for what nobody asks for any more.
+        # After an exception (also Ctrl-C) no code uses the results: cancel the tasks instead of
+        # waiting.
         self.shutdown(cancel_futures=kind is not None)
 
     def _fill(self) -> None:
-        """Submits as many as there is room for."""
+        """Submits queued calls, as many as ``max_workers`` allows."""
         while True:
             with self._changed:
                 if not self._queue or (self._room is not None and len(self._submitted) >= self._room):
@@ -223,14 +237,16 @@ def _in_order(
     calls: Iterator[concurrent.futures.Future[Any]],
     end: float | None,
 ) -> Iterator[Any]:
-    """The results; what is not taken is cancelled."""
+    """Yields the results of chunks in order. Cancels chunks whose results are not taken."""
     try:
         while ahead:
-            ran: Ran = ahead[0].result(None if end is None else max(0.0, end - time.monotonic()))
+            chunk_result: ChunkResult = ahead[0].result(
+                None if end is None else max(0.0, end - time.monotonic())
+            )
             ahead.popleft()
             ahead.extend(itertools.islice(calls, 1))
-            yield from ran.results
-            if (error := ran.error()) is not None:
+            yield from chunk_result.results
+            if (error := chunk_result.error()) is not None:
                 raise error
     finally:
         for future in ahead:

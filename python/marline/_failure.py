@@ -1,4 +1,4 @@
-"""What an exception of user code is to others: words, a traceback, and itself if it travels."""
+"""Describes an exception of user code for other processes."""
 
 from __future__ import annotations
 
@@ -11,16 +11,18 @@ from typing import Any
 from marline import _error_chain
 from marline._errors import TaskError, name_of_class, of_user_code
 
-# The longest text of an exception that travels; what is longer loses its middle.
+# The longest text of an exception that travels, in characters. A longer text loses its middle.
 MAX_TEXT = 20_000
-# So many classes that an exception is one of are told.
+# The most base classes of an exception that travel.
 MAX_BASES = 64
 
 _FOLDER = os.path.dirname(__file__)
-# What is between us and user code that we call: the folders of event loops and futures, and of what pickles.
+# Folders of modules that are between our frames and user code: event loops, futures and
+# cloudpickle.
 _BETWEEN = ("asyncio", "futures", "cloudpickle")
-# What calls user code in an executor, or tells how it failed. Where a traceback ends there, it has nothing to
-# say that the message does not: a call had the wrong arguments, a value could not be pickled or did not come.
+# Our modules that call user code, or describe how it failed. A traceback that ends in one of them
+# says nothing that the message does not say: a call had the wrong arguments, or a value could not
+# be pickled or did not come.
 _CALLERS = (
     "_context_cluster.py",
     "_context_engine.py",
@@ -39,7 +41,10 @@ _CALLERS = (
 
 
 def describe(error: BaseException) -> tuple[str, str, str, tuple[bytes, int] | None]:
-    """What an exception of user code is to others; called by the native module."""
+    """Describes an exception: class, message, traceback, and its pickle if it has one.
+
+    Called by the native module.
+    """
     class_name, message = _words(error)
     _leave_out_our_frames(error)
     if isinstance(error, ModuleNotFoundError):
@@ -48,21 +53,21 @@ def describe(error: BaseException) -> tuple[str, str, str, tuple[bytes, int] | N
 
 
 def _leave_out_our_frames(error: BaseException) -> None:
-    """How user code was called is no news to its author."""
+    """Removes the frames of Marline that called the user code."""
     left: BaseException | None = error
     while left is not None:
         left.__traceback__ = _of_user_code(left.__traceback__)
-        # What cannot be pickled has a cause, which begins in our code as well.
+        # An error about a value that cannot be pickled has a cause, which begins in our code, too.
         left = left.__cause__ if left.__traceback__ is None else None
 
 
 def _of_user_code(frame: types.TracebackType | None) -> types.TracebackType | None:
-    """A traceback from the first frame on that is not one of ours."""
+    """Returns the traceback from the first frame of user code on."""
     last = frame
     while frame is not None and (_is_ours(_file(frame)) or _folder(frame) in _BETWEEN):
         last, frame = frame, frame.tb_next
     if frame is None and last is not None and not (_is_ours(_file(last)) and _name(last) in _CALLERS):
-        return last  # A mistake of our own is not hidden.
+        return last  # No user code, and not one of `_CALLERS`: a bug of ours, which is not hidden.
     return frame
 
 
@@ -83,24 +88,27 @@ def _is_ours(file: str) -> bool:
 
 
 def bases(error: BaseException) -> list[str]:
-    """The classes that an exception is one of; called by the native module. What retries those retries it."""
+    """Returns the names of the base classes of an exception, for ``retry_exceptions``.
+
+    Called by the native module.
+    """
     return [name_of_class(cls) for cls in type(error).__mro__[1:-1][:MAX_BASES]]
 
 
 def _words(error: BaseException) -> tuple[str, str]:
-    """The class of an exception, and its text."""
+    """Returns the name of the exception's class, and its text."""
     cls = type(error)
     class_name = name_of_class(cls)
     if isinstance(error, TaskError) and cls is not TaskError:
-        return class_name, error._marline_parts[0]  # The rest of its text is in the text of its traceback.
+        return class_name, error._marline_parts[0]  # Its text without the traceback.
     try:
         return class_name, _cut(str(error))
-    except BaseException as problem:  # Whatever it is, it is not how the task ended.
+    except BaseException as problem:  # An error in `__str__` must not hide the error of the task.
         return class_name, f"(its text could not be made: {type(problem).__name__})"
 
 
 def _traceback(error: BaseException) -> str:
-    """How it came to an exception, as text; nothing if its own words are all there is to say."""
+    """Returns the traceback as text; empty if there is nothing to say besides the message."""
     if not _has_more(error):
         return ""
     text = traceback.TracebackException.from_exception(error)
@@ -114,13 +122,16 @@ def _has_more(error: BaseException) -> bool:
 
 
 def _has_lines(error: BaseException) -> bool:
-    """Whether something is known of where it was raised."""
-    # A mistake in the syntax has its line, whatever was called.
+    """Returns whether the traceback says where the exception was raised."""
+    # A syntax error has its own line, even without frames.
     return error.__traceback__ is not None or isinstance(error, BaseExceptionGroup | SyntaxError)
 
 
 def _own_traceback(error: BaseException) -> str | None:
-    """The same without what belongs to it, if something does."""
+    """Returns the traceback of the exception alone, without its chain.
+
+    ``None`` if it has no chain.
+    """
     is_group = isinstance(error, BaseExceptionGroup)
     if error.__cause__ is None and error.__context__ is None and not is_group:
         return None
@@ -133,7 +144,7 @@ def _own_traceback(error: BaseException) -> str | None:
 
 
 def _leave_out_repeats(text: traceback.TracebackException, error: BaseException) -> None:
-    """What came from elsewhere has the text of what belongs to it in its own."""
+    """Removes causes and contexts whose text is already in that of an exception from elsewhere."""
     if isinstance(error, TaskError):
         links: Any = getattr(error, "_marline_links", {})
         if error.__cause__ is links.get("__cause__"):
@@ -146,7 +157,7 @@ def _leave_out_repeats(text: traceback.TracebackException, error: BaseException)
 
 
 def _where_from(error: ModuleNotFoundError) -> str:
-    """How a module that is missing comes to where it is."""
+    """Returns a hint how to bring a missing module to the executor."""
     return (
         f" (in an executor on {os.uname().nodename}). If it is code of yours, send it along: "
         'runtime_env={"working_dir": FOLDER} or {"py_modules": [PATH]}; if not, install it in the Python '
@@ -159,7 +170,7 @@ def _pickled(error: BaseException) -> tuple[bytes, int] | None:
 
 
 def _stand_in(error: BaseException) -> BaseException:
-    """What is said of an exception that belongs to another, and cannot be pickled."""
+    """Returns a replacement for an exception of a chain that cannot be pickled."""
     text = _cut("".join(traceback.format_exception(error, chain=False)))
     class_name, message = _words(error)
     return of_user_code(message, class_name, text, None)

@@ -1,10 +1,12 @@
-"""The process whose forks are executors: it has imported what they need, and has one thread.
+"""The fork server: the process whose forks are executors.
 
-Its standard input is a socket to its worker, which says what to fork and what to wait for. It ends when
-the worker does, and takes what is left of it away.
+It has imported their modules, and has one thread.
 
-The first executors are forked as soon as it can run a task; what only some tasks and actors need is imported
-after that.
+Its standard input is a socket to its worker, which tells it when to fork and which fork to wait
+for. It ends with the worker, and removes what the worker has left behind.
+
+The first executors are forked as soon as the server can run a task. Modules that only some tasks
+and actors need are imported after that.
 """
 
 from __future__ import annotations
@@ -22,15 +24,15 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from marline._package_folder import PackageFolder
 
-# How executors come to be: "fork", or "spawn".
+# The environment variable for how executors start: "fork", or "spawn".
 START_METHOD = "MARLINE_START_METHOD"
 
-# The longest message.
+# The longest message from the worker, in bytes.
 MAX_BYTES = 128 << 10
 
 
 class Server:
-    """See the module."""
+    """The fork server. See the module."""
 
     def __init__(self, worker: socket.socket) -> None:
         self.worker = worker
@@ -39,7 +41,9 @@ class Server:
         self.spawns = False
         self.packages: PackageFolder | None = None
         self.is_warm = False
-        # Readable when the worker has ended; forks of it may have its end of the socket open still.
+        # A pidfd of the process with the worker, which may be a driver. Readable when that process
+        # has ended. The socket does not show that, as long as forks of the process have its end
+        # open.
         self.driver: int | None = None
 
     def serve(self) -> None:
@@ -58,43 +62,44 @@ class Server:
                 self.reap(int(rest))
 
     def listen(self) -> bool:
-        """Waits for a message; says whether the worker lives."""
+        """Waits for a message. Returns false if the process with the worker has ended."""
         poll = select.poll()
         poll.register(self.worker.fileno(), select.POLLIN)
         if self.driver is not None:
             poll.register(self.driver, select.POLLIN)
         if self.forks and not self.is_warm and not poll.poll(0):
             self.is_warm = True
-            with contextlib.suppress(Exception):  # Whoever needs it will see why it cannot be imported.
+            with contextlib.suppress(Exception):  # Code that needs a missing module gets the error.
                 warm()
         return all(descriptor != self.driver for descriptor, _ in poll.poll())
 
     def set_up(self, setup: dict[str, Any]) -> None:
-        """Looks for modules where the driver does, and learns which cluster this is."""
+        """Takes over the driver's module path and folder, and the address of the cluster."""
         from marline import _runtime_env, _session
 
         if "path" in setup:
             sys.path[:] = setup["path"]
         if "address" in setup:
-            _session.home = setup["address"], setup.get("token")
+            _session.executor_cluster = setup["address"], setup.get("token")
         if os.path.isdir(setup.get("folder", "")):
             os.chdir(setup["folder"])
         self.spawns = os.environ.get(START_METHOD) == "spawn"
         self.folder = setup.get("remove")
         if self.folder is not None:
-            _runtime_env.folder = os.path.join(self.folder, "packages")
+            _runtime_env.package_root = os.path.join(self.folder, "packages")
         else:
             from marline._package_folder import PackageFolder
 
-            with contextlib.suppress(OSError):  # Who needs it is told that there is none.
+            with contextlib.suppress(OSError):  # Work that needs packages then fails with an error.
                 self.packages = PackageFolder()
-                _runtime_env.folder = self.packages.path
+                _runtime_env.package_root = self.packages.path
         if "driver" in setup:
             with contextlib.suppress(OSError):
                 self.driver = os.pidfd_open(setup["driver"])
 
     def get_ready(self, descriptors: list[int]) -> None:
-        """From now on, errors go where the worker's do. Says which versions these are."""
+        """Redirects standard error to the worker's, and reports the versions of Marline and
+        Python."""
         from marline import _native
 
         for descriptor in descriptors:
@@ -134,7 +139,7 @@ class Server:
         self.worker.send(f"dead {pid} {status}".encode())
 
     def clean_up(self) -> None:
-        """The worker is gone: what it left goes, too."""
+        """Kills the executors and removes the files that the worker has left."""
         import shutil
 
         from marline import _native
@@ -152,7 +157,10 @@ class Server:
 
 
 def become_executor(variable: str, descriptors: list[int], spawns: bool) -> None:
-    """Is an executor until this process ends; as a Python started anew, if wanted."""
+    """Makes this fork an executor until it ends.
+
+    With ``spawns`` it starts a new Python for that.
+    """
     os.setpgid(0, 0)
     for target, descriptor in enumerate(descriptors):
         os.dup2(descriptor, target)
@@ -165,11 +173,11 @@ def become_executor(variable: str, descriptors: list[int], spawns: bool) -> None
 
 
 def serve(variable: str) -> None:
-    """Does what an executor does."""
+    """Runs an executor in this process."""
     from marline import _executor, _native
 
     for stream in (sys.stdout, sys.stderr):
-        # A line and its end together, also where Python is told not to buffer.
+        # Writes a line together with its end, even if Python was started without buffering.
         stream.reconfigure(line_buffering=True, write_through=False)  # type: ignore[union-attr]
     signal.signal(signal.SIGINT, signal.default_int_handler)
     reseed()
@@ -178,7 +186,7 @@ def serve(variable: str) -> None:
 
 
 def reseed() -> None:
-    """Forks of one process must not draw the same numbers."""
+    """Seeds random numbers again: forks of one process must not draw the same ones."""
     if "random" in sys.modules:
         sys.modules["random"].seed()
     if "numpy" in sys.modules:
@@ -188,13 +196,13 @@ def reseed() -> None:
 
 
 def share() -> None:
-    """What there is now is shared with forks: their collections do not touch it."""
+    """Freezes all objects, so that garbage collections in forks do not copy their memory."""
     gc.collect()
     gc.freeze()
 
 
 def warm() -> None:
-    """Imports what only some executors need, once, for all that are forked from now on."""
+    """Imports modules that only some executors need, once for all later forks."""
     import hashlib  # noqa: F401
     import random  # noqa: F401
 
@@ -207,14 +215,14 @@ def warm() -> None:
 
 
 def main() -> None:
-    # Imported here, once, for all forks.
+    # Imported once, for all forks.
     import marline._executor  # noqa: F401
 
     worker = socket.socket(fileno=os.dup(0))
     with open(os.devnull) as nothing:
         os.dup2(nothing.fileno(), 0)
-    # An interrupt at a terminal is for the driver: it ends what is to end. Where somebody kills the driver's
-    # whole group, this process is left to clean up.
+    # Ctrl-C at a terminal is for the driver, which decides what ends. This process has its own
+    # group: it survives when the driver's group is killed, and cleans up.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     os.setpgid(0, 0)
     share()

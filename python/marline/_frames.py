@@ -1,5 +1,8 @@
-"""Tracebacks that travel. Their frames cannot: made anew, they have the file, the line and the name, so that
-Python prints the traceback as it would have where it came from."""
+"""Tracebacks that travel between processes.
+
+Frames cannot be pickled. They travel as file, line and function name, and are made again from
+these, so that Python prints the same traceback as in the process that raised.
+"""
 
 from __future__ import annotations
 
@@ -7,20 +10,20 @@ import traceback
 import types
 from collections.abc import Sequence
 
-# The file, the line, and the name of the function.
+# The file, the line, and the name of the function of a frame.
 Frame = tuple[str, int, str]
 
-# So many frames of a traceback travel, from each of its ends half of them.
+# The most frames of a traceback that travel: half of them from each end.
 MAX_FRAMES = 100
 
-# In CPython's table of positions: some instructions (the bits that are free say how many) that have a line,
-# that of those before them, and no columns.
+# An entry of CPython's table of source positions: up to 8 instructions (the low bits have their
+# number less 1), on the same line as those before, without columns.
 _NO_COLUMNS, _SAME_LINE = 0x80 | 13 << 3, 0
 _MOST_INSTRUCTIONS = 8
 
 
 def frames_of(error: BaseException) -> list[Frame]:
-    """Where an exception was raised."""
+    """Returns the frames of an exception's traceback."""
     walked = list(traceback.walk_tb(error.__traceback__))
     if len(walked) > MAX_FRAMES:
         walked[MAX_FRAMES // 2 : -MAX_FRAMES // 2] = []
@@ -28,16 +31,16 @@ def frames_of(error: BaseException) -> list[Frame]:
 
 
 def traceback_of(frames: Sequence[Frame]) -> types.TracebackType | None:
-    """A traceback that has these frames."""
-    made: types.TracebackType | None = None
+    """Makes a traceback with these frames."""
+    result: types.TracebackType | None = None
     for frame in reversed(frames):
         raised = _raised(*frame)
-        made = types.TracebackType(made, raised.tb_frame, raised.tb_lasti, frame[1])
-    return made
+        result = types.TracebackType(result, raised.tb_frame, raised.tb_lasti, frame[1])
+    return result
 
 
 def _raised(file: str, line: int, name: str) -> types.TracebackType:
-    """What is left of a function that raised something there."""
+    """Returns the traceback of a made-up function that raises at this line of this file."""
     code = compile("raise Exception", file, "exec")
     code = code.replace(co_name=name, co_qualname=name, co_firstlineno=line, co_linetable=_table(code))
     try:
@@ -49,7 +52,7 @@ def _raised(file: str, line: int, name: str) -> types.TracebackType:
 
 
 def _table(code: types.CodeType) -> bytes:
-    """All of it is one line: columns would be those of what is not there."""
+    """Returns a table with all code on one line. The columns of the original code are unknown."""
     left, table = len(code.co_code) // 2, b""
     while left > 0:
         count = min(left, _MOST_INSTRUCTIONS)

@@ -1,4 +1,4 @@
-"""Inside an executor: what generators give, item by item, or all of it in one result."""
+"""Inside an executor: sends the items of generators one by one, or collects them in one result."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Any
 
 from marline import _aio, _native, _session
 from marline._native import ObjectRef
-from marline._option_values import LASTING
+from marline._option_values import DURABLE_ITEMS_KEY
 
 
 class DynamicObjectRefGenerator:
-    """What a task or call with ``num_returns="dynamic"`` gives: references to its items.
+    """The result of work with ``num_returns="dynamic"``: references to its items, in order.
 
     >>> import marline
     >>> @marline.remote(num_returns="dynamic")
@@ -40,51 +40,51 @@ class DynamicObjectRefGenerator:
         return f"<references to {len(self._refs)} items>"
 
 
-def give_all(items: _native.Items, function: Callable[..., Any], args: Any, kwargs: Any) -> None:
-    """Runs a function, and gives what it yields."""
+def send_all(items: _native.ItemSender, function: Callable[..., Any], args: Any, kwargs: Any) -> None:
+    """Runs a function, and sends the items that it yields."""
     result = _called(function, args, kwargs)
     if hasattr(result, "__aiter__"):
-        asyncio.run(give_each(result, items))
+        asyncio.run(send_each(result, items))
         return
     iterator = _iterator(result)
-    give = items.give
+    send = items.send_and_wait
     try:
         for item in iterator:
-            if not give(item):
+            if not send(item):
                 _stop()
     finally:
         _close(iterator)
 
 
-async def give_each(result: Any, items: _native.Items) -> None:
-    """Gives what was yielded to an event loop."""
+async def send_each(result: Any, items: _native.ItemSender) -> None:
+    """Sends the items of a generator on an event loop, without blocking the loop."""
     if not hasattr(result, "__aiter__"):
         iterator = _iterator(result)
         try:
             for item in iterator:
-                await _give(item, items)
+                await _send(item, items)
         finally:
             _close(iterator)
         return
     try:
         async for item in result:
-            await _give(item, items)
+            await _send(item, items)
     finally:
         await _aclose(result)
 
 
-async def _give(item: Any, items: _native.Items) -> None:
+async def _send(item: Any, items: _native.ItemSender) -> None:
     items.send(item)
     await _aio.wait_for_room(items)
     if items.is_stopped():
         _stop()
-        while True:  # The loop is about to be told to cancel this.
+        while True:  # The loop is about to cancel this coroutine.
             await asyncio.sleep(0)
 
 
 def collect(function: Callable[..., Any], args: Any, kwargs: Any) -> DynamicObjectRefGenerator:
-    """Runs a function, and puts what it yields."""
-    durable = kwargs.pop(LASTING, False)
+    """Runs a function, puts the items that it yields, and returns their references."""
+    durable = kwargs.pop(DURABLE_ITEMS_KEY, False)
     result = _called(function, args, kwargs)
     if hasattr(result, "__aiter__"):
         return asyncio.run(collect_each(result, durable))
@@ -92,7 +92,7 @@ def collect(function: Callable[..., Any], args: Any, kwargs: Any) -> DynamicObje
 
 
 async def collect_each(result: Any, durable: bool) -> DynamicObjectRefGenerator:
-    """Puts what was yielded to an event loop."""
+    """Puts the items of a generator on an event loop, and returns their references."""
     if hasattr(result, "__aiter__"):
         return DynamicObjectRefGenerator([_session.put(item, durable=durable) async for item in result])
     return DynamicObjectRefGenerator([_session.put(item, durable=durable) for item in _iterator(result)])
@@ -113,12 +113,12 @@ def _iterator(result: Any) -> Iterator[Any]:
     try:
         return iter(result)
     except TypeError:
-        words = f"items were asked for (num_returns), one {type(result).__name__} was returned"
+        words = f"num_returns asks for items, but one {type(result).__name__} was returned"
         raise TypeError(f"{words}, which cannot be iterated: yield them, or return a list") from None
 
 
 def _close(iterator: Iterator[Any]) -> None:
-    """A generator that is left ends in good order."""
+    """Closes a generator, so that its ``finally`` blocks run now."""
     close = getattr(iterator, "close", None)
     if close is not None and inspect.isgenerator(iterator):
         close()

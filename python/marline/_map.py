@@ -1,7 +1,7 @@
-"""``marline.map``: one function over many items, a chunk of them in each task.
+"""``marline.map``: calls one function for many items, with a chunk of items in each task.
 
-``run_chunk`` is the half that runs in the task; ``Chunks`` cuts the input; ``map`` keeps some tasks in
-flight and gives out what they return. ``marline.Executor`` uses the same chunks.
+``Chunks`` cuts the input, ``run_chunk`` runs inside the task, and ``map`` keeps tasks in flight and
+yields their results. ``marline.Executor`` uses the same chunks.
 """
 
 from __future__ import annotations
@@ -17,52 +17,52 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TextIO
 
 from marline import _errors, _session
-from marline._codes import name_of, plain
+from marline._codes import name_of, unwrap_remote
 from marline._failure import describe
 from marline._native import ObjectRef
 from marline._options import Options
 from marline._remote import RemoteFunction
 
-# So many tasks for an input of known length: enough that all CPUs of a large machine are busy until the
-# end, few enough that a task costs little next to its items.
+# The number of tasks for an input of known length. Enough to keep all CPUs of a large machine busy
+# until the end, and few enough that a task costs little compared to its items.
 TASKS = 256
-# The most items of a chunk. Beyond it a chunk costs no less for each item, and only comes later.
+# The most items of a chunk. A larger one costs no less for each item, and only comes later.
 MAX_ITEMS = 1000
-# Chunks of an input of unknown length grow as long as one takes less than this, in seconds.
+# Chunks of an input of unknown length grow as long as one chunk takes less than this, in seconds.
 SHORT = 0.05
-# So many tasks are in flight at most, unless said otherwise.
+# The most tasks in flight, unless `max_in_flight` says otherwise.
 MAX_IN_FLIGHT = 128
-# A progress line is written this often, in seconds.
+# The least time between two updates of the progress line, in seconds.
 TELL_EVERY = 0.1
 
 
 @dataclasses.dataclass(slots=True)
-class Ran:
-    """What became of a chunk: the results up to the first failure, and that failure, described."""
+class ChunkResult:
+    """The outcome of a chunk: the results up to the first failure, and that failure."""
 
     results: list[Any]
     seconds: float
     failure: tuple[str, str, str, tuple[bytes, int] | None] | None = None
 
     def error(self) -> BaseException | None:
-        """The exception of the item that failed, as itself."""
+        """Returns the exception of the item that failed, if one did."""
         if self.failure is None:
             return None
         class_name, message, text, pickled = self.failure
         return _errors.make("Failed", True, message, class_name, text, pickled, None)
 
 
-def run_chunk(function: Callable[..., Any], fails: bool, spread: bool, items: list[Any]) -> Ran:
-    """Calls a function for each item; in the task.
+def run_chunk(function: Callable[..., Any], fails: bool, spread: bool, items: list[Any]) -> ChunkResult:
+    """Calls a function for each item, inside the task.
 
-    A failure is returned, so that the results before it are not lost; where the task is to be tried again
-    for it (``fails``), it is raised.
+    A failure is returned, so that the results before it are not lost. With ``fails`` it is raised,
+    so that the task is retried.
     """
     begin = time.perf_counter()
     results: list[Any] = []
     failure = None
     try:
-        # Appending in a loop, not a comprehension: what came before a failure is kept.
+        # A loop, not a comprehension: the results before a failure are kept.
         for item in _values(items, spread):
             results.append(function(*item) if spread else function(item))
     except _errors.TaskCancelledError:
@@ -71,24 +71,30 @@ def run_chunk(function: Callable[..., Any], fails: bool, spread: bool, items: li
         if fails:
             raise
         failure = describe(error)
-    return Ran(results, time.perf_counter() - begin, failure)
+    return ChunkResult(results, time.perf_counter() - begin, failure)
 
 
 def _values(items: list[Any], spread: bool) -> Iterable[Any]:
-    """The items; a reference is its value, as it is for any task, and fails in its place."""
+    """Returns the items with references replaced by their values.
+
+    A failed reference fails at its item.
+    """
     flat = itertools.chain.from_iterable(items) if spread else items
     if ObjectRef not in set(builtins.map(type, flat)):
         return items
 
-    def value(one: Any) -> Any:
-        return _session.get(one) if type(one) is ObjectRef else one
+    def value(part: Any) -> Any:
+        return _session.get(part) if type(part) is ObjectRef else part
 
-    return ([value(one) for one in item] if spread else value(item) for item in items)
+    return ([value(part) for part in item] if spread else value(item) for item in items)
 
 
 def chunk_function(function: Callable[..., Any], spread: bool, options: Options) -> RemoteFunction:
-    """What runs a function for each item of a chunk. Its code goes to the cluster once."""
-    function = plain(function)
+    """Returns the remote function that runs ``function`` for each item of a chunk.
+
+    Its code is sent once.
+    """
+    function = unwrap_remote(function)
     if options.name is None:
         options = options._replace(name=name_of(function))
     runs = functools.partial(run_chunk, function, options.retry_exceptions is not False, spread)
@@ -96,7 +102,7 @@ def chunk_function(function: Callable[..., Any], spread: bool, options: Options)
 
 
 class Chunks:
-    """Cuts an input into chunks, each when it is asked for."""
+    """Cuts an input into chunks, one at a time."""
 
     def __init__(self, iterables: tuple[Iterable[Any], ...], chunksize: int | None) -> None:
         self.total = _length(iterables)
@@ -111,17 +117,17 @@ class Chunks:
             self._size = 1
 
     def take(self) -> list[Any]:
-        """The next chunk; an empty one at the end."""
+        """Returns the next chunk; an empty one at the end."""
         return list(itertools.islice(self._items, self._size))
 
-    def came(self, ran: Ran) -> None:
-        """Learns how long a chunk took."""
-        if self._grows and ran.seconds < SHORT and len(ran.results) == self._size:
+    def came(self, chunk_result: ChunkResult) -> None:
+        """Adapts the size of later chunks to the time that a chunk took."""
+        if self._grows and chunk_result.seconds < SHORT and len(chunk_result.results) == self._size:
             self._size = min(2 * self._size, MAX_ITEMS)
 
 
 def _length(iterables: tuple[Iterable[Any], ...]) -> int | None:
-    """How many items there are, if that is known."""
+    """Returns how many items there are, if that is known."""
     try:
         return min(len(iterable) for iterable in iterables)  # type: ignore[arg-type]
     except TypeError:
@@ -129,7 +135,7 @@ def _length(iterables: tuple[Iterable[Any], ...]) -> int | None:
 
 
 class Progress:
-    """A line at a terminal that says how far it is; nothing elsewhere."""
+    """A progress line, if standard error is a terminal; otherwise nothing."""
 
     def __init__(self, total: int | None, wanted: bool) -> None:
         self._stream: TextIO | None = sys.stderr if wanted and sys.stderr.isatty() else None
@@ -153,7 +159,7 @@ class Progress:
     def _write(self, stream: TextIO) -> None:
         seconds = max(time.monotonic() - self._begin, 1e-9)
         of = "" if self._total is None else f" of {self._total} ({self._done * 100 // (self._total or 1)}%)"
-        # Padded, so that a shorter line hides a longer one.
+        # Padded, so that a shorter line overwrites a longer one.
         line = f"{self._done}{of}, {self._done / seconds:.0f} per second"
         stream.write(f"\r{line:<60}")
         stream.flush()
@@ -170,17 +176,19 @@ def map(
     progress: bool = False,
     **options: Any,
 ) -> Iterator[Any]:
-    """Calls ``fn`` for each item, on the cluster, and gives out the results.
+    """Calls ``fn`` for each item, on the cluster, and yields the results.
 
-    Items travel in chunks, one task for each. ``chunksize`` says how many items; otherwise that follows
-    from the number of items, or grows if the input does not tell. The input is read as results are taken,
-    ``max_in_flight`` chunks ahead at most; nothing starts before the first result is asked for.
+    With several iterables, ``fn`` gets one item of each. Items travel in chunks, one task for each
+    chunk. ``chunksize`` is the number of items in a chunk. By default it follows from the number of
+    items, or grows if the length of the input is not known. The input is read as results are taken,
+    at most ``max_in_flight`` chunks ahead. Nothing starts before the first result is taken.
 
-    An item that fails raises its own exception in its place, and cancels what is left. Closing the
-    iterator does so, too. With ``ordered=False`` results come as they are ready, a chunk at a time.
-    ``progress=True`` writes a line to standard error if that is a terminal. Other options are those of
-    tasks; with ``retry_exceptions`` a chunk is tried again, and fails, as a whole. Of a remote function only
-    the function counts: its options are not those of the chunks.
+    An item that fails raises its exception in its place, and the remaining tasks are cancelled.
+    Closing the iterator cancels them, too. With ``ordered=False`` the results come as chunks
+    finish. ``progress=True`` writes a progress line to standard error, if that is a terminal.
+
+    Other options are those of tasks. With ``retry_exceptions`` a chunk is retried, and fails, as a
+    whole. A remote function stands for its plain function: its own options do not count.
 
     >>> import marline
     >>> running = marline.init(num_cpus=2)
@@ -215,11 +223,11 @@ def _results(
                 in_flight.append(remote.remote(items))
             if not in_flight:
                 return
-            ran = _first(in_flight, ordered)
-            chunks.came(ran)
-            progress.came(len(ran.results))
-            yield from ran.results
-            if (error := ran.error()) is not None:
+            chunk_result = _first(in_flight, ordered)
+            chunks.came(chunk_result)
+            progress.came(len(chunk_result.results))
+            yield from chunk_result.results
+            if (error := chunk_result.error()) is not None:
                 raise error
     finally:
         for ref in in_flight:
@@ -228,18 +236,18 @@ def _results(
 
 
 def cancel_if_joined(ref: ObjectRef) -> None:
-    """Cancels a task, unless its session is over: cleaning up must not start another one."""
+    """Cancels a task, unless its session has ended: cleaning up must not start another session."""
     if _session.is_initialized():
         _session.cancel(ref)
 
 
-def _first(in_flight: collections.deque[ObjectRef], ordered: bool) -> Ran:
-    """Waits for the oldest, or for any, and takes it out."""
+def _first(in_flight: collections.deque[ObjectRef], ordered: bool) -> ChunkResult:
+    """Waits for the oldest chunk, or for any if not ``ordered``. Removes it from ``in_flight``."""
     if not ordered:
         (ready,), _ = _session.wait(list(in_flight))
         in_flight.remove(ready)
         in_flight.appendleft(ready)
-    # It stays in flight until it has come: an interrupt while waiting cancels it with the others.
-    ran: Ran = _session.get(in_flight[0])
+    # It stays in `in_flight` until it has come, so that an interrupt of this wait cancels it, too.
+    chunk_result: ChunkResult = _session.get(in_flight[0])
     in_flight.popleft()
-    return ran
+    return chunk_result

@@ -1,8 +1,9 @@
-"""Functions and actors that workers provide under a name, in whichever language they are written.
+"""Functions and actor classes that workers provide under a name, in any language.
 
-Arguments and results are plain data: None, bool, int of 64 bits, float, str, bytes; lists, tuples and dicts
-of those; and dataclasses, which are maps with the names of their fields where they arrive. A reference as an
-argument is its value, if that is plain data. Context variables do not go along.
+Arguments and results are plain data: None, bool, int of 64 bits, float, str, bytes; lists, tuples
+and dicts of those; and dataclasses, which arrive as maps with the names of their fields. A
+reference that is an argument arrives as its value, if the value is plain data. Context variables do
+not travel.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from marline._options import Options
 
 
 class NamedFunction:
-    """A function that workers provide: ``f.remote(...)`` submits a task that calls it."""
+    """A function that workers provide under a name: ``f.remote(...)`` submits a task."""
 
     def __init__(self, name: str, options: Options) -> None:
         self._name = name
@@ -29,17 +30,17 @@ class NamedFunction:
         return f"<function {self._name}>"
 
     def options(self, **options: Any) -> NamedFunction:
-        """The same function with other options."""
+        """Returns the same function with other options. An unknown option is a ``TypeError``."""
         return NamedFunction(self._name, self._options.with_task_options(_checked(options)))
 
     def remote(self, /, *args: Any) -> _native.ObjectRef:
-        """Submits a task that calls it."""
+        """Submits a task that calls the function. Returns a reference to its result."""
         ref: _native.ObjectRef = self._native.submit(_session.current(), args, {})
         return ref
 
 
 class NamedClass:
-    """A class of actors that workers provide: ``C.remote(...)`` creates one."""
+    """An actor class that workers provide under a name: ``C.remote(...)`` creates an actor."""
 
     def __init__(self, name: str, options: Options) -> None:
         self._name = name
@@ -49,11 +50,11 @@ class NamedClass:
         return f"<actor class {self._name}>"
 
     def options(self, **options: Any) -> NamedClass:
-        """The same class with other options."""
+        """Returns the same class with other options. An unknown option is a ``TypeError``."""
         return NamedClass(self._name, self._options.with_actor_options(_checked(options)))
 
     def remote(self, /, *args: Any) -> ActorHandle:
-        """Creates an actor."""
+        """Creates an actor and returns a handle to it."""
         native = _native.Function.named(self._name, Options().for_task())
         options = self._options.for_actor(is_async=False, saves=False)
         return ActorHandle(_session.current().create_actor(native, options, args, {}, b""), self._name, None)
@@ -62,12 +63,15 @@ class NamedClass:
 def _checked(options: dict[str, Any]) -> dict[str, Any]:
     for name in ("runtime_env", "num_returns", "max_unconsumed"):
         if name in options:
-            raise TypeError(f"{name} is for functions and classes of one's own: workers provide this one")
+            raise TypeError(f"{name} is for your own functions and classes: workers provide this one")
     return options
 
 
 def function(name: str, /, **options: Any) -> NamedFunction:
-    """The function that workers provide under a name: of a Rust program, or ``python:module.function``.
+    """Returns a function that workers provide under a name.
+
+    The name is that of a function in a Rust program, or ``python:module.function`` for a function
+    that executors can import. ``options`` are those of tasks.
 
     >>> import marline
     >>> with marline.init(num_cpus=2):
@@ -78,7 +82,10 @@ def function(name: str, /, **options: Any) -> NamedFunction:
 
 
 def actor_class(name: str, /, **options: Any) -> NamedClass:
-    """The class of actors that workers provide under a name: of a Rust program, or ``python:module.Class``.
+    """Returns an actor class that workers provide under a name.
+
+    The name is that of a class in a Rust program, or ``python:module.Class`` for a class that
+    executors can import. ``options`` are those of actors.
 
     >>> import marline
     >>> with marline.init(num_cpus=2):

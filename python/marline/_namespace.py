@@ -1,7 +1,7 @@
-"""The namespace in which names of actors count where none is said.
+"""The namespace of this process: names of actors count in it, unless a call names another one.
 
-In a driver it is the one that ``init`` was told; it goes along with what the driver submits. A task has it
-for as long as it runs, an actor for as long as it lives, whoever calls it.
+In a driver it is the argument of ``init``. It travels with the work that the driver submits. A task
+has it while it runs. An actor has it as long as it lives, no matter which driver calls it.
 """
 
 from __future__ import annotations
@@ -12,19 +12,20 @@ from typing import Any
 
 from marline import _native
 
-# That of drivers which say nothing.
+# The namespace of drivers that set none.
 DEFAULT = "default"
-# What it travels as, among the values of context variables.
+# Its name among the values of context variables, with which it travels.
 KEY = "marline.namespace"
 
-# What was said in this process, or came with what runs here. Threads share it.
-_said: str | None = None
-# Whether an actor lives here, which has one of its own.
-_is_kept = False
+# The namespace that was set in this process, or came with the work that runs here. Threads share
+# it.
+_explicit: str | None = None
+# Whether this process hosts an actor, whose namespace stays the same.
+_belongs_to_actor = False
 
 
 def checked(namespace: Any) -> str | None:
-    """What a user said; nothing stays nothing."""
+    """Checks a namespace that the user has passed. ``None`` stays ``None``."""
     if namespace is not None and not isinstance(namespace, str):
         raise TypeError(f"namespace is a string, not {type(namespace).__name__}")
     if namespace == "":
@@ -33,38 +34,41 @@ def checked(namespace: Any) -> str | None:
 
 
 def current() -> str:
-    """The one that counts here."""
-    return _said or DEFAULT
+    """Returns the namespace of this process."""
+    return _explicit or DEFAULT
 
 
-def say(namespace: str | None) -> None:
-    """A driver has begun, or ended."""
-    global _said
-    _said = namespace
+def set_for_driver(namespace: str | None) -> None:
+    """Sets the namespace of a driver. ``None`` resets it when the session ends."""
+    global _explicit
+    _explicit = namespace
     if namespace is not None:
-        _native.look_around()
+        _native.enable_submit_context()
 
 
-def keep(along: Mapping[str, Any]) -> None:
-    """An actor is made here: it has what came along with it."""
-    global _said, _is_kept
-    _said, _is_kept = along.get(KEY), True
+def set_for_actor(context_values: Mapping[str, Any]) -> None:
+    """Sets the namespace of an actor, as long as it lives, to the one of its creation."""
+    global _explicit, _belongs_to_actor
+    _explicit, _belongs_to_actor = context_values.get(KEY), True
 
 
-def travels() -> str | None:
-    """What is to go along, if anything was said."""
-    return _said
+def to_send() -> str | None:
+    """Returns the namespace that travels with submitted work, if one was set."""
+    return _explicit
 
 
 @contextlib.contextmanager
-def arrived(along: Mapping[str, Any]) -> Iterator[None]:
-    """What came along counts, for one task; calls of actors change nothing."""
-    global _said
-    if _is_kept or KEY not in along:
+def set_for_task(context_values: Mapping[str, Any]) -> Iterator[None]:
+    """Sets the namespace that came with a task, inside a ``with`` block.
+
+    Does nothing in an actor.
+    """
+    global _explicit
+    if _belongs_to_actor or KEY not in context_values:
         yield
         return
-    _said, before = along[KEY], _said
+    _explicit, before = context_values[KEY], _explicit
     try:
         yield
     finally:
-        _said = before
+        _explicit = before

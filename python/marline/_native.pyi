@@ -1,4 +1,7 @@
-"""The native module. Private: users import from `marline`."""
+"""The native module of the package, written in Rust (`crates/python`).
+
+Private: import from `marline`.
+"""
 
 import pickle
 from collections.abc import Callable, Coroutine, Generator, Sequence
@@ -7,19 +10,22 @@ from typing import Any, NoReturn, Self, TypeVar, final
 
 _T = TypeVar("_T")
 
-# `num_cpus`, `num_gpus`, `memory`, `resources`.
+# Resources: `num_cpus`, `num_gpus`, `memory`, `resources`.
 _Amounts = dict[str, Any]
-# How many results, how many items may wait, whether all items come in one result.
+# The number of results; for a stream, how many items may wait to be taken; whether all items come
+# in one result; whether large results are durable.
 _Returns = tuple[int, int | None, bool, bool]
-# `max_restarts`, `max_task_retries`, `max_concurrency`, `max_pending_calls`, `detached`, `get_if_exists`,
-# `preemptible`, `idle_ttl`.
-_Terms = dict[str, Any]
-# The name, the host, the pid, whether it is of standard error, the lines if there are any, how many were
-# dropped, how many were missed, and the id that their log has.
+# `max_restarts`, `max_task_retries`, `max_concurrency`, `max_pending_calls`, `detached`,
+# `get_if_exists`, `preemptible`, `idle_ttl`, `saves`, `checkpoint_every`, `checkpoint_interval`.
+_ActorLifeOptions = dict[str, Any]
+# A piece of output: the name of the function or actor, the host, the pid, whether it went to
+# standard error, the lines if there are any, how many lines were dropped, how many were missed, and
+# the id of the log.
 _Piece = tuple[str, str, int, bool, str | None, int, int, str]
-# A failure that nobody read: of a task, call or actor; its name; the kind of the error, the class of the
-# exception if user code raised it, the message; whether a value is gone, whether memory ran short.
-_Unread = tuple[str, str, str, str | None, str, bool, bool]
+# A failure whose error was never read: `task`, `call` or `actor`; the name; the kind of the error;
+# the class of the exception if user code raised one; the message; whether the value is lost;
+# whether memory was exhausted.
+_UnreadFailure = tuple[str, str, str, str | None, str, bool, bool]
 
 VERSION: str
 
@@ -27,49 +33,52 @@ __all__ = [
     "VERSION",
     "Actor",
     "ActorOptions",
-    "CallEnd",
+    "CallCompletion",
+    "CodeScope",
     "Completions",
+    "ContainedReferences",
     "Function",
-    "Items",
+    "ItemSender",
     "ObjectRef",
     "ObjectRefGenerator",
     "Output",
-    "Scope",
     "Session",
     "SharedBytes",
-    "Status",
+    "StatusClient",
     "TaskOptions",
-    "Things",
     "about_to_fork",
     "available_cpus",
+    "buffer_callback",
+    "enable_submit_context",
     "forked",
     "interrupt_main_thread",
-    "is_to_stop",
-    "look_around",
-    "met_buffer",
-    "noting",
+    "pickle_with_references",
     "serve",
     "sweep",
+    "take_cancellation",
 ]
 
 @final
 class ObjectRef:
-    """A reference to a value: the result of a task, or what was put. Pass it to tasks, or get its value."""
+    """A reference to an object: the result of a task or call, or a value that was put.
+
+    Pass it to tasks and calls, or read its value with `marline.get()` or `await`.
+    """
 
     def hex(self) -> str:
-        """The id, as it is printed elsewhere."""
+        """Returns the object's id as text, as logs and the command line show it."""
 
     def task_id(self) -> str:
-        """The id of the task that makes it."""
+        """Returns the id of the task or call that makes the value."""
 
     def done(self) -> bool:
-        """Whether its value has come."""
+        """Returns whether the value, or its error, has come."""
 
     def future(self) -> Future[Any]:
-        """A future of `concurrent.futures` for its value."""
+        """Returns a `concurrent.futures.Future` for the value."""
 
     def _value(self) -> Any: ...
-    def _at_once(self) -> tuple[Any] | None: ...
+    def _value_if_local(self) -> tuple[Any] | None: ...
     @staticmethod
     def _load(origin: Sequence[int], index: int) -> ObjectRef: ...
     def __await__(self) -> Generator[Any, None, Any]: ...
@@ -81,35 +90,41 @@ class ObjectRef:
 
 @final
 class ObjectRefGenerator:
-    """What a task or call with `num_returns="streaming"` gives: an iterator of references to its items, in
-    order, each as soon as its value has come. With `async for` as well. Closing it cancels the task."""
+    """An iterator of references to the items of work with `num_returns="streaming"`, in order.
+
+    Each reference comes as soon as its value has come. `async for` works, too. Closing the iterator
+    cancels the task.
+    """
 
     def __iter__(self) -> Self: ...
     def __next__(self) -> ObjectRef: ...
     def __aiter__(self) -> Self: ...
     def __anext__(self) -> Coroutine[Any, Any, ObjectRef]: ...
     def close(self) -> None:
-        """Wants no more: the task is cancelled, and what was not taken is let go. What was taken stays."""
+        """Cancels the task, and releases the items that were not taken.
+
+        References that were taken stay valid.
+        """
 
     def task_id(self) -> str:
-        """The id of the task that makes the items."""
+        """Returns the id of the task that yields the items."""
 
     def _take(self) -> tuple[ObjectRef | None, bool]: ...
     def _cancel(self, force: bool, alone: bool) -> None: ...
     def __reduce__(self) -> NoReturn: ...
 
 @final
-class Items:
-    """Where a generator's items go."""
+class ItemSender:
+    """Encodes and sends the items of a generator."""
 
-    def give(self, value: Any) -> bool: ...
+    def send_and_wait(self, value: Any) -> bool: ...
     def send(self, value: Any) -> None: ...
     def has_room(self) -> bool: ...
     def is_stopped(self) -> bool: ...
 
 @final
 class Session:
-    """A process's membership in a cluster: its own, embedded one, or one elsewhere."""
+    """This process's membership in a cluster, which is embedded or runs elsewhere."""
 
     @property
     def number(self) -> int: ...
@@ -125,9 +140,9 @@ class Session:
     @staticmethod
     def join(address: str | None, token: str | None) -> Session: ...
     @staticmethod
-    def here(address: str | None) -> tuple[str, str] | None: ...
+    def find_local_cluster(address: str | None) -> tuple[str, str] | None: ...
     def output(self) -> Output: ...
-    def report_unread(self) -> None: ...
+    def print_unread_failures(self) -> None: ...
     def close_unread(self, with_held: bool) -> None: ...
     def may_lag(self) -> bool: ...
     def shutdown(self) -> None: ...
@@ -138,7 +153,7 @@ class Session:
         code_version: int = 0,
         environment: bytes | None = None,
         packages: Sequence[ObjectRef] = ...,
-        things: Things | None = None,
+        references: ContainedReferences | None = None,
     ) -> ObjectRef: ...
     @staticmethod
     def get(references: Sequence[ObjectRef], timeout: float | None) -> list[Any]: ...
@@ -159,22 +174,22 @@ class Session:
     def find_actor(self, namespace: str, name: str, is_plain: bool) -> tuple[Actor, bytes]: ...
 
 @final
-class Things:
-    """What the references name that something pickled has in it."""
+class ContainedReferences:
+    """The references inside pickled code."""
 
     def __len__(self) -> int: ...
 
 @final
 class SharedBytes:
-    """Bytes of a large value, which can be read and not written for as long as anything is made of them."""
+    """Bytes of a large value, read in place. They cannot be written."""
 
     def __len__(self) -> int: ...
 
 @final
-class Status:
-    """Whom to ask about the cluster."""
+class StatusClient:
+    """A client for questions about the cluster."""
 
-    def __new__(cls, address: str, token: str | None) -> Status: ...
+    def __new__(cls, address: str, token: str | None) -> StatusClient: ...
     def resources(self) -> tuple[dict[str, float], dict[str, float]]: ...
     def kept(self) -> tuple[int, int]: ...
     def workers(self) -> list[dict[str, Any]]: ...
@@ -201,7 +216,7 @@ class Actor:
 
     @property
     def id(self) -> str: ...
-    def is_a(self, class_: str) -> None: ...
+    def set_class_name(self, class_: str) -> None: ...
     def call(
         self,
         method: str,
@@ -233,76 +248,85 @@ class TaskOptions:
 
 @final
 class ActorOptions:
-    """How an actor lives."""
+    """How an actor runs, its name and its namespace."""
 
     def __new__(
-        cls, placement: _Amounts, amounts: _Amounts, terms: _Terms, name: str | None, namespace: str
+        cls,
+        placement: _Amounts,
+        amounts: _Amounts,
+        life_options: _ActorLifeOptions,
+        name: str | None,
+        namespace: str,
     ) -> ActorOptions: ...
 
 @final
 class Completions:
-    """What came for one event loop."""
+    """The queue of one event loop: the tokens of what has come."""
 
     def __new__(cls) -> Completions: ...
     def fileno(self) -> int: ...
-    def expect(self, reference: ObjectRef, token: int) -> None: ...
+    def notify_value(self, reference: ObjectRef, token: int) -> None: ...
     def value(self, reference: ObjectRef, token: int) -> tuple[Any] | None: ...
     def forget(self, token: int) -> None: ...
-    def expect_item(self, generator: ObjectRefGenerator, token: int) -> None: ...
-    def expect_room(self, items: Items, token: int) -> None: ...
-    def expect_end(self, scope: Scope, token: int) -> None: ...
+    def notify_item(self, generator: ObjectRefGenerator, token: int) -> None: ...
+    def notify_room(self, items: ItemSender, token: int) -> None: ...
+    def notify_scope_end(self, scope: CodeScope, token: int) -> None: ...
     def take(self) -> list[int]: ...
 
 @final
 class Output:
-    """What a driver's work prints."""
+    """The output of this driver's work."""
 
     def take(self, timeout: float | None) -> list[_Piece] | None: ...
 
 @final
-class Scope:
-    """A stretch of user code: the task or call that runs on this thread, or a part of it."""
+class CodeScope:
+    """A scope of user code: the task or call on this thread, or a `with` block inside it."""
 
-    def __new__(cls) -> Scope: ...
+    def __new__(cls) -> CodeScope: ...
     @staticmethod
-    def inside(outer: Scope | None) -> Scope:
-        """One inside another, or inside nothing."""
+    def inside(outer: CodeScope | None) -> CodeScope:
+        """Makes a scope inside `outer`, or one that no scope encloses."""
 
     def end(self) -> None:
-        """Cancels what was submitted in it and has not ended, and what is from now on."""
+        """Cancels submitted work that has not ended, and all work that is submitted in it later."""
 
     def stop(self) -> None:
-        """The same if the task or call was asked to stop, and not alone; what is submitted later stays."""
+        """Cancels submitted work, if the task was cancelled together with it.
+
+        Later work goes on.
+        """
 
     def wait(self, timeout: float) -> int:
-        """Waits until all that was submitted in it has ended; how many have not in time."""
+        """Waits until all submitted work has ended. Returns how many have not ended in time."""
 
     def is_cancelled(self) -> bool:
-        """Whether the task or call is to stop."""
+        """Returns whether the task or call was cancelled."""
 
     def unfinished(self) -> int:
-        """How much of what was submitted in it has not ended."""
+        """Returns how many of the submitted tasks and calls have not ended."""
 
     def running(self) -> tuple[str, str, int, str | None, int | None, list[int]] | None:
-        """The name of what runs, the task, its attempt, the actor and its epoch, the GPUs."""
+        """Returns the function's name, the task, its attempt, the actor, its epoch, and the
+        GPUs."""
 
     def left(self) -> float | None:
-        """The seconds that it has left."""
+        """Returns the seconds until the deadline of the task, if it has one."""
 
 @final
-class CallEnd:
-    """Who is told how a call ended that was begun."""
+class CallCompletion:
+    """Reports the outcome of a call that was started on the event loop."""
 
     def finish(self, result: Any) -> None: ...
     def fail(self, error: BaseException) -> None: ...
 
 def serve(variable: str) -> None: ...
 def interrupt_main_thread() -> None: ...
-def is_to_stop() -> bool: ...
-def noting(dumps: Callable[[], _T]) -> tuple[_T, Things]: ...
+def take_cancellation() -> bool: ...
+def pickle_with_references(dumps: Callable[[], _T]) -> tuple[_T, ContainedReferences]: ...
 def available_cpus() -> int: ...
-def look_around() -> None: ...
+def enable_submit_context() -> None: ...
 def about_to_fork() -> None: ...
 def forked() -> None: ...
-def met_buffer(buffer: pickle.PickleBuffer) -> bool: ...
+def buffer_callback(buffer: pickle.PickleBuffer) -> bool: ...
 def sweep() -> None: ...

@@ -1,5 +1,7 @@
-"""What options may be. They are checked where they are given: whoever reads the error sees the line at fault,
-and the name of the option. What is left out in Ray's way (``None``, ``-1``) means the same here.
+"""Checks the values of options.
+
+Options are checked where the user passes them, so that the traceback shows that line and the error
+names the option. ``None`` and ``-1`` mean the same as in Ray.
 """
 
 from __future__ import annotations
@@ -18,28 +20,34 @@ NO_LIMIT = 2**32 - 1
 # The most results of one task.
 MAX_RETURNS = 10_000
 
-# How many items of a stream may wait that nobody has taken, unless said otherwise, and at most.
+# How many items of a stream may wait to be taken: by default, and at most.
 UNCONSUMED = 64
 MAX_UNCONSUMED = 65_536
 STREAMING = "streaming"
 DYNAMIC = "dynamic"
-# Among the arguments by name: the items that come all together, which are put where the function runs, are to
-# outlive their node.
-LASTING = "marline.durable"
+# A keyword argument that Marline adds: the items of a "dynamic" generator, which the executor puts,
+# are durable.
+DURABLE_ITEMS_KEY = "marline.durable"
 
-# Those that have an option of their own.
+# Resources with their own option, which are rejected in `resources`.
 _OWN = {"CPU": "num_cpus", "GPU": "num_gpus", "memory": "memory"}
 
 
 def checked(options: Mapping[str, Any]) -> dict[str, Any]:
-    """The options as they are meant; those that make no sense are a ``TypeError`` or an ``InvalidError``."""
+    """Returns checked and converted options.
+
+    An invalid value is a ``TypeError`` or an ``InvalidError``.
+    """
     return {name: _CHECKS[name](name, value) if name in _CHECKS else value for name, value in options.items()}
 
 
 class Returns(NamedTuple):
-    """What is wanted of a task or call, as the native module takes it: how many results; how many items of a
-    stream may wait that were not taken; whether all items come in one result; of a call, whether they are
-    to outlive their node."""
+    """What a task or call returns, as the native module takes it.
+
+    ``results``: the number of results. ``stream``: for a stream, how many items may wait to be
+    taken. ``collects``: whether all items come in one result. ``durable``: for a call, whether
+    large results outlive their node.
+    """
 
     results: int = 1
     stream: int | None = None
@@ -51,32 +59,32 @@ ONE = Returns()
 
 
 def returns_of(num_returns: int | str, max_unconsumed: int | None) -> Returns:
-    """What these two options, which were checked, mean together."""
+    """Combines two checked options."""
     if num_returns == STREAMING:
         return Returns(stream=UNCONSUMED if max_unconsumed is None else max_unconsumed)
     if max_unconsumed is not None:
-        raise TypeError('max_unconsumed is for a stream of items: say num_returns="streaming", too')
+        raise TypeError('max_unconsumed is for a stream of items: pass num_returns="streaming", too')
     return Returns(collects=True) if isinstance(num_returns, str) else Returns(num_returns)
 
 
 def checked_returns(num_returns: Any, max_unconsumed: Any, durable: Any) -> Returns:
-    """What is wanted of a method."""
+    """Checks and combines the options of a method about its results."""
     returns = returns_of(_returns("num_returns", num_returns), _unconsumed("max_unconsumed", max_unconsumed))
     return returns._replace(durable=_bool("durable", durable))
 
 
 def checked_flag(name: str, value: Any) -> bool:
-    """Yes or no."""
+    """Checks an option that is true or false."""
     return _bool(name, value)
 
 
 def checked_limit(value: Any) -> float | None:
-    """How long something may take."""
+    """Checks a timeout."""
     return _limit("timeout", value)
 
 
 def _wrong(name: str, value: Any, expected: str) -> Exception:
-    """The error of a value of the wrong kind."""
+    """Returns the error for a value of the wrong type."""
     return TypeError(f"{name} is {_short(value)}: it is {expected}")
 
 
@@ -118,7 +126,7 @@ def _whole(name: str, value: Any, least: int, most: int = 2**63 - 1) -> int:
 
 
 def _times(name: str, value: Any) -> int:
-    """How often; -1 is without a limit."""
+    """Checks a number of retries or restarts; -1 is no limit."""
     return _whole(name, value, -1)
 
 
@@ -126,7 +134,7 @@ def _bytes(name: str, value: Any) -> int:
     if value is None:
         return 0
     if isinstance(value, float) and value.is_integer():
-        value = int(value)  # People write 2e9.
+        value = int(value)  # 2e9 is a common way to write a size.
     return _whole(name, value, 0)
 
 
@@ -139,7 +147,7 @@ def _folder_or_none(name: str, value: Any) -> str | None:
         return None
     if not isinstance(value, str | os.PathLike) or not isinstance(folder := os.fspath(value), str):
         raise _wrong(name, value, "a folder, or '': then nothing goes to the disk")
-    # What it is relative to is this process's own folder, whichever that is later.
+    # Made absolute now: this process may change its working directory later.
     return os.path.abspath(folder) if folder else ""
 
 
@@ -217,12 +225,12 @@ def _seconds_or_none(name: str, value: Any) -> float | None:
 
 
 def _limit(name: str, value: Any) -> float | None:
-    """A time without end is no limit."""
+    """Checks a timeout in seconds. ``None`` and infinity are no limit."""
     if value is None:
         return None
     number = _number(name, value, "a number of seconds")
     if not number >= 0:
-        words = "it is a number of seconds, 0 or more; without one there is no limit"
+        words = "it is a number of seconds, 0 or more; None is no limit"
         raise InvalidError(f"{name} is {_short(value)}: {words}")
     return number
 

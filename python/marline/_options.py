@@ -1,4 +1,4 @@
-"""How tasks and actors run: what was said, checked, and as the native module wants it."""
+"""The options of tasks and actors: checked, merged, and converted for the native module."""
 
 from __future__ import annotations
 
@@ -45,12 +45,12 @@ ACTOR_OPTIONS = {
     "runtime_env",
 }
 
-# How many coroutines of one actor run at a time, unless said otherwise.
+# How many coroutines of one actor run at a time by default (`max_concurrency`).
 MAX_AWAITS = 1000
 
 
 class Options(NamedTuple):
-    """Everything that can be said of a task or an actor."""
+    """All options of a task or an actor, with their defaults."""
 
     num_cpus: float | None = None
     num_gpus: float = 0
@@ -78,7 +78,7 @@ class Options(NamedTuple):
 
     @property
     def label(self) -> str | None:
-        """What a task is called, if that was said."""
+        """The name of a task, if the options set one."""
         return self.name
 
     def with_task_options(self, options: Mapping[str, Any]) -> Options:
@@ -110,7 +110,7 @@ class Options(NamedTuple):
         return _native.TaskOptions(amounts, self.max_retries, retry, *rest)
 
     def for_actor(self, is_async: bool, saves: bool) -> _native.ActorOptions:
-        terms = {
+        life_options = {
             "max_restarts": self.max_restarts,
             "max_task_retries": self.max_task_retries,
             "max_concurrency": self.max_concurrency or (MAX_AWAITS if is_async else 1),
@@ -124,13 +124,13 @@ class Options(NamedTuple):
             "checkpoint_interval": self.checkpoint_interval,
         }
         self.check_checkpoints(saves)
-        # A CPU to be placed, none to live, unless something was said.
+        # By default an actor needs one CPU to be placed, and uses none while it lives.
         placement, lives = self._amounts(1.0), self._amounts(0.0)
         namespace = _namespace.checked(self.namespace) or _namespace.current()
-        return _native.ActorOptions(placement, lives, terms, self.name, namespace)
+        return _native.ActorOptions(placement, lives, life_options, self.name, namespace)
 
     def check_checkpoints(self, saves: bool) -> None:
-        """Raises a ``TypeError`` if an actor is to save its state and its class cannot."""
+        """Raises a ``TypeError`` if checkpoints are wanted and the class cannot save its state."""
         if (self.checkpoint_every or self.checkpoint_interval) and not saves:
             raise TypeError("checkpoints need the methods save_checkpoint() and load_checkpoint(state)")
 
@@ -144,7 +144,7 @@ class Options(NamedTuple):
 
 
 def _instead(option: str, known: set[str]) -> str:
-    """What may have been meant by an option that there is not."""
-    from marline._typo import meant
+    """Returns the hint for an unknown option: a similar one, and all that exist."""
+    from marline._typo import suggestion
 
-    return f"{meant(option, known)}: there are {', '.join(sorted(known))}"
+    return f"{suggestion(option, known)}: there are {', '.join(sorted(known))}"

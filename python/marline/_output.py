@@ -1,8 +1,9 @@
-"""What work prints elsewhere, shown in the driver: ``(square pid=1234) text``.
+"""Shows the output of remote work in the driver: ``(square pid=1234) text``.
 
-One thread takes what comes, without the interpreter's lock while it waits, and writes it to what
-``sys.stdout`` and ``sys.stderr`` are then. A line that several processes print is shown once, and again with
-how often it was repeated: ``(square pid=1234) text [repeated 3x across cluster]``.
+One thread takes the output, and waits for it without the interpreter's lock. It writes to
+``sys.stdout`` and ``sys.stderr`` as they are at that moment. A line that several processes print is
+shown once, and later once more with the number of repetitions: ``(square pid=1234) text [repeated
+3x across cluster]``.
 """
 
 from __future__ import annotations
@@ -17,14 +18,16 @@ from typing import NamedTuple
 
 from marline import _native
 
-# A line is held back for so long, if another process printed the same.
+# How long a line is held back if another process has printed the same line, in seconds.
 WINDOW = 5.0
-# So many lines are remembered for that.
+# The most lines that are remembered for that.
 MAX_RECENT = 10_000
-# Nothing more is expected of actors when nothing came for so long; and how long that is waited for.
+# Output of actors counts as complete after this many seconds without any, and how long to wait for
+# that at most.
 QUIET = 0.1
 MAX_SETTLE = 1.0
-# Whoever does not read what is written is not waited for.
+# How long the end of the session waits for this thread, in seconds. A pipe that no process reads
+# blocks it.
 MAX_JOIN = 5.0
 
 _FUNCTION = re.compile(r"python(?:/[^:]*)?:(.*)#[^#]*", re.DOTALL)
@@ -32,27 +35,27 @@ _PATH = re.compile(r"(?:[\w<>]+\.)*([\w<>]+)")
 
 
 class Printer:
-    """See the module."""
+    """Shows the output of a driver's work. See the module."""
 
     def __init__(self, output: _native.Output, address: str | None = None) -> None:
         self._output = output
-        # Where people find the log of a cluster that lives in this process, as long as it does.
+        # The option of `marline logs` for a cluster embedded in this process.
         self._log_options = f" --address {address}" if address is not None else ""
         self._host = os.uname().nodename
-        self._repeats = Repeats() if os.environ.get("MARLINE_DEDUP_LOGS") != "0" else None
+        self._repeats = RepeatFilter() if os.environ.get("MARLINE_DEDUP_LOGS") != "0" else None
         self._came = threading.Event()
         self._thread = threading.Thread(target=self._run, name="marline-output", daemon=True)
         self._thread.start()
 
     def settle(self) -> None:
-        """Waits until nothing comes any more."""
+        """Waits until no more output comes, ``MAX_SETTLE`` seconds at most."""
         end = time.monotonic() + MAX_SETTLE
         self._came.clear()
         while self._came.wait(QUIET) and time.monotonic() < end:
             self._came.clear()
 
     def join(self) -> None:
-        """The session is over: shows what came before that."""
+        """Waits until all output is shown. Called after the session has ended."""
         if threading.current_thread() is not self._thread:
             self._thread.join(MAX_JOIN)
 
@@ -71,7 +74,7 @@ class Printer:
             _write(repeats.over(None))
 
     def _lines(self, piece: _native._Piece) -> list[tuple[bool, str]]:
-        """The lines that are shown of what came."""
+        """Returns the lines to show, each with whether it goes to standard error."""
         name, host, pid, is_error, text, dropped, missed, log = piece
         where = f", host={host}" if host != self._host else ""
         prefix = f"({short(name)} pid={pid}{where})"
@@ -86,22 +89,22 @@ class Printer:
         if text is not None:
             now = time.monotonic()
             for line in text.split("\n"):
-                one = Line(name, is_error, line)
-                if self._repeats is None or not self._repeats.hold(now, one, prefix):
+                key = Line(name, is_error, line)
+                if self._repeats is None or not self._repeats.hold(now, key, prefix):
                     shown.append((is_error, f"{prefix} {line}"))
         return shown
 
 
 class Line(NamedTuple):
-    """What is the same when it is printed again."""
+    """The parts of a line that are equal when it is repeated."""
 
     name: str
     is_error: bool
     text: str
 
 
-class Held:
-    """A line that was shown, and how often it came again, from whom last."""
+class RecentLine:
+    """A line that was shown: since when, its first and last process, and how often it came."""
 
     def __init__(self, since: float, prefix: str) -> None:
         self.since = since
@@ -109,50 +112,57 @@ class Held:
         self.count = 0
 
 
-class Repeats:
-    """Lines that came lately, the oldest first."""
+class RepeatFilter:
+    """Recent lines, the oldest first. Holds back lines that another process repeats."""
 
     def __init__(self) -> None:
-        self._recent: dict[Line, Held] = {}
+        self._recent: dict[Line, RecentLine] = {}
 
     def hold(self, now: float, line: Line, prefix: str) -> bool:
-        """Whether a line is held back: another process has printed it. Who repeats itself means to."""
+        """Returns whether a line is held back, because another process has printed the same line.
+
+        A process that repeats its own line does so on purpose: such a line is not held back.
+        """
         if not line.text:
             return False
-        held = self._recent.get(line)
-        if held is None:
-            self._recent[line] = Held(now, prefix)
+        recent = self._recent.get(line)
+        if recent is None:
+            self._recent[line] = RecentLine(now, prefix)
             return False
-        if held.count == 0 and held.first == prefix:
+        if recent.count == 0 and recent.first == prefix:
             return False
-        held.count, held.last = held.count + 1, prefix
+        recent.count, recent.last = recent.count + 1, prefix
         return True
 
     def due_in(self) -> float | None:
-        """After how long something is to be shown or forgotten."""
+        """Returns the seconds until the oldest line is shown or forgotten."""
         oldest = next(iter(self._recent.values()), None)
         return None if oldest is None else max(0.0, oldest.since + WINDOW - time.monotonic())
 
     def over(self, now: float | None) -> list[tuple[bool, str]]:
-        """What was held back for long enough; without a time, everything."""
+        """Returns the lines that were held back for ``WINDOW`` seconds.
+
+        Without a time, returns all.
+        """
         shown = []
         while self._recent:
-            line, held = next(iter(self._recent.items()))
-            young = now is not None and held.since + WINDOW > now
+            line, recent = next(iter(self._recent.items()))
+            young = now is not None and recent.since + WINDOW > now
             if young and len(self._recent) <= MAX_RECENT:
                 break
             del self._recent[line]
-            if held.count > 1 and now is not None:
-                # It goes on, so it is held back for another while.
-                self._recent[line] = Held(now, "")
-            if held.count > 0:
-                times = f" [repeated {held.count}x across cluster]" if held.count > 1 else ""
-                shown.append((line.is_error, f"{held.last} {line.text}{times}"))
+            if recent.count > 1 and now is not None:
+                # The repetitions go on, so the line is held back again.
+                self._recent[line] = RecentLine(now, "")
+            if recent.count > 0:
+                times = f" [repeated {recent.count}x across cluster]" if recent.count > 1 else ""
+                shown.append((line.is_error, f"{recent.last} {line.text}{times}"))
         return shown
 
 
 def short(name: str) -> str:
-    """What a function, class or actor is called by people: ``python:module.square#1f0a`` is ``square``."""
+    """Returns the short name of a function or class: ``square`` for
+    ``python:module.square#1f0a``."""
     if (function := _FUNCTION.fullmatch(name)) is None:
         return name
     label = function[1]
@@ -161,11 +171,11 @@ def short(name: str) -> str:
 
 
 def _write(shown: list[tuple[bool, str]]) -> None:
-    """Writes lines to where this process writes now."""
+    """Writes lines to the current standard streams of this process."""
     for is_error in (False, True):
         text = "".join(f"{line}\n" for error, line in shown if error is is_error)
         stream = sys.stderr if is_error else sys.stdout
         if text and stream is not None:
-            with contextlib.suppress(Exception):  # Nobody reads it: the log has it.
+            with contextlib.suppress(Exception):  # The stream may be closed. The log has the lines.
                 stream.write(text)
                 stream.flush()

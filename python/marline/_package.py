@@ -1,7 +1,8 @@
-"""Folders and modules as bytes: packed where a driver runs, unpacked where executors do.
+"""Packages: folders and modules as zip files, packed in the driver and unpacked by executors.
 
-The same content gives the same bytes, so that it travels once and is unpacked once. Links are followed
-inside a folder, and refused where they lead out of it: what is packed is what lies in the folder.
+Equal contents give equal bytes, so that a package travels once and is unpacked once. Links inside a
+folder are followed. A link that leads out of the folder is rejected: a package has only files of
+its folder.
 """
 
 from __future__ import annotations
@@ -21,24 +22,25 @@ from pathlib import Path, PurePosixPath
 from marline._errors import InvalidError, RuntimeEnvError, TooLargeError
 from marline._runtime_env import Source
 
-# The largest package: values travel by value, up to this size.
+# The largest package, in bytes: the limit of a value that travels in messages.
 MAX_PACKAGE_BYTES = 64 << 20
-# The most files and folders of one: more than that was hardly meant.
+# The most files and folders in a package. More are probably a mistake, such as a home directory.
 MAX_FILES = 50_000
-# How much of a file is packed at a time.
+# How many bytes of a file are packed at a time.
 PIECE_BYTES = 1 << 20
-# So many of the largest files are named when a package is too large.
+# How many of the largest files an error names when a package is too large.
 NAMED_FILES = 5
 
-# What never travels.
+# Files and folders that never travel.
 _NEVER = ("__pycache__", ".git")
-# When all files were last changed, as far as a package says: it has no say in what they contain.
+# The modification time of all files in a package. Constant, so that equal contents give equal
+# bytes.
 _TIME = (1980, 1, 1, 0, 0, 0)
 
 
 @dataclasses.dataclass(frozen=True)
 class Entry:
-    """A file or folder as it is now."""
+    """A file or folder, and its state when it was found."""
 
     name: str
     path: str
@@ -49,7 +51,7 @@ class Entry:
 
 
 def entries(source: Source) -> list[Entry]:
-    """What belongs to a source, in the order in which it is packed."""
+    """Returns the files and folders of a source, in the order in which they are packed."""
     found: list[Entry] = []
     for entry in _walk(source):
         found.append(entry)
@@ -91,7 +93,7 @@ def _walk_folder(source: Source, folder: Path, inside: PurePosixPath) -> Iterato
         path = Path(member.path)
         if member.is_symlink():
             if not path.exists():
-                continue  # It leads nowhere here, either.
+                continue  # A broken link.
             _check_link(source, path)
         name = f"{source.prefix}{relative}"
         if member.is_dir():
@@ -105,7 +107,7 @@ def _entry(name: str, path: Path) -> Entry:
     found = path.stat()
     is_folder = stat.S_ISDIR(found.st_mode)
     size = 0 if is_folder else found.st_size
-    # That something in a folder changed shows in what changed.
+    # A folder has no time of its own: a change inside it shows in the changed entries.
     changed = 0 if is_folder else found.st_mtime_ns
     return Entry(name, str(path), is_folder, bool(found.st_mode & stat.S_IXUSR), size, changed)
 
@@ -129,7 +131,7 @@ def _check_link(source: Source, link: Path) -> None:
 
 
 def pack(source: Source, found: list[Entry]) -> bytes:
-    """The bytes of a package with these entries."""
+    """Returns the bytes of a package with these entries."""
     data = io.BytesIO()
 
     def check() -> None:
@@ -147,9 +149,12 @@ def pack(source: Source, found: list[Entry]) -> bytes:
 
 
 def _pack_one(package: zipfile.ZipFile, entry: Entry, check: Callable[[], None]) -> None:
-    """Packs a file piece by piece: it may be larger than this process's memory."""
+    """Packs one entry.
+
+    Reads a file piece by piece, since it may be larger than this process's memory.
+    """
     info = zipfile.ZipInfo(entry.name, _TIME)
-    info.create_system = 3  # Unix, whatever this is: modes count.
+    info.create_system = 3  # Unix, so that the file modes count.
     info.external_attr = (0o755 if entry.runs else 0o644) << 16
     if entry.is_folder:
         package.writestr(info, b"")
@@ -178,24 +183,24 @@ def _mib(size: int) -> str:
 
 
 def digest(data: bytes) -> str:
-    """What a package is known by."""
+    """Returns the hash that identifies a package."""
     return hashlib.blake2b(data, digest_size=16).hexdigest()
 
 
 def unpack(data: bytes, target: Path) -> None:
-    """Makes a folder of a package: all of it, or nothing."""
-    made = Path(tempfile.mkdtemp(dir=target.parent, prefix="unpacking-"))
+    """Unpacks a package into a new folder: completely, or not at all."""
+    unpacked = Path(tempfile.mkdtemp(dir=target.parent, prefix="unpacking-"))
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as package:
             for info in package.infolist():
-                _unpack_one(package, info, made)
+                _unpack_one(package, info, unpacked)
         try:
-            made.rename(target)
+            unpacked.rename(target)
         except OSError:
-            if not target.is_dir():  # Another executor was quicker.
+            if not target.is_dir():  # Another executor was faster.
                 raise
     finally:
-        shutil.rmtree(made, ignore_errors=True)
+        shutil.rmtree(unpacked, ignore_errors=True)
 
 
 def _unpack_one(package: zipfile.ZipFile, info: zipfile.ZipInfo, folder: Path) -> None:

@@ -1,7 +1,8 @@
 """The folder in which the executors of a worker unpack packages.
 
-It is locked for as long as one of them lives, also if the fork server that is to remove it was killed. The
-next fork server of this user that starts or ends on this machine sees that nobody locks it, and removes it.
+The folder is locked as long as an executor of the worker lives, even if the fork server was killed,
+which otherwise removes it. Each fork server of this user that starts or ends on this machine
+removes the folders that no process has locked.
 """
 
 from __future__ import annotations
@@ -19,24 +20,24 @@ _LOCK = "lock"
 
 
 class PackageFolder:
-    """See the module. Forks of this process share the lock."""
+    """The folder for packages. See the module. Forks of this process share its lock."""
 
     def __init__(self) -> None:
         sweep()
         self.path, self._lock = _make()
-        while not os.path.exists(self.path):  # It was taken for one that others left.
+        while not os.path.exists(self.path):  # Another process removed it before it was locked.
             os.close(self._lock)
             self.path, self._lock = _make()
 
     def remove(self) -> None:
-        """Removes it, and the folders of this user that nobody locks."""
+        """Removes the folder, and the folders of this user that no process has locked."""
         shutil.rmtree(self.path, ignore_errors=True)
         os.close(self._lock)
         sweep()
 
 
 def sweep() -> None:
-    """Removes the folders of this user that nobody locks."""
+    """Removes the folders of this user that no process has locked."""
     for left in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
         with contextlib.suppress(OSError):
             found = left.lstat()

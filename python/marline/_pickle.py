@@ -1,7 +1,8 @@
-"""Pickling what plain pickle cannot: lambdas, closures, what is defined in ``__main__``.
+"""Pickles what plain pickle cannot: lambdas, closures, and definitions of ``__main__``.
 
-Such code travels as bytecode, which only the minor version of Python reads that made it: the version goes
-along, and another one refuses it with words. Plain data and what is imported by name can be read by all.
+Such code travels as bytecode, which only the minor version of Python can read that made it. The
+version travels with it, and another Python raises an ``IncompatibleError``. Pickled data without
+bytecode can be read by all versions.
 """
 
 from __future__ import annotations
@@ -24,23 +25,23 @@ from marline._errors import IncompatibleError, TooLargeError
 from marline._unpicklable import explain, explain_size
 
 if TYPE_CHECKING:
-    from marline._runtime_env import Shipped
+    from marline._runtime_env import ShippedEnv
 
 
-class Need:
-    """Stands for an argument whose value goes along: which one."""
+class ArgumentSlot:
+    """Stands for an argument that is a reference: the index of its value, which travels beside."""
 
     __slots__ = ("index",)
 
     def __init__(self, index: int) -> None:
         self.index = index
 
-    def __reduce__(self) -> tuple[type[Need], tuple[int]]:
-        return Need, (self.index,)
+    def __reduce__(self) -> tuple[type[ArgumentSlot], tuple[int]]:
+        return ArgumentSlot, (self.index,)
 
 
 class _Bytecode:
-    """Notes whether there is bytecode in what is pickled."""
+    """Notes whether a pickled value contains bytecode."""
 
     def __init__(self) -> None:
         self.is_met = False
@@ -50,12 +51,14 @@ class _Bytecode:
         return cloudpickle.Pickler.dispatch_table[types.CodeType](code)
 
 
-#: Is shown a buffer; takes it, or says that it is to be part of what is pickled.
+#: The `buffer_callback` of pickle: takes a buffer, or returns true if the buffer becomes part of
+#: the pickle.
 Beside = Callable[[pickle.PickleBuffer], bool]
 
 
 class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
-    # It does not note it itself: it would be part of a cycle, and keep what it pickled alive for a while.
+    # `_Bytecode` is a separate object: a bound method of the pickler in its own table would be a
+    # reference cycle, and would keep the pickled value alive until a garbage collection.
     def __init__(
         self, file: io.BytesIO, bytecode: _Bytecode, reducers: Mapping[type, Any], beside: Beside | None
     ) -> None:
@@ -67,70 +70,83 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
 def dumps_by_value(
     value: Any, reducers: Mapping[type, Any] = MappingProxyType({}), beside: Beside | None = None
 ) -> tuple[bytes, int]:
-    """Pickles with the code of what cannot be imported elsewhere; some classes in a way of their own. Says
-    which minor version of Python can read it, or 0 for any. Who is shown its buffers takes those that go
-    beside it."""
+    """Pickles a value, with the code of what other processes cannot import.
+
+    ``reducers`` says how to pickle some classes. ``beside`` is called with each buffer, and takes
+    those that travel beside the pickle. Returns the bytes, and the minor version of Python that can
+    read them (0 is any).
+    """
     file, bytecode = io.BytesIO(), _Bytecode()
     _Pickler(file, bytecode, reducers, beside).dump(value)
     return file.getvalue(), sys.version_info.minor if bytecode.is_met else 0
 
 
 def dumps_value(value: Any, name: str) -> tuple[bytes, int]:
-    """The same for a value, whose large buffers go beside it; what cannot be pickled is named. Called by the
-    native module."""
+    """Pickles a value, with its large buffers beside it.
+
+    An error names the part that cannot be pickled, as a part of ``name``. Called by the native
+    module.
+    """
     try:
-        return dumps_by_value(value, beside=_native.met_buffer)
+        return dumps_by_value(value, beside=_native.buffer_callback)
     except Exception as error:
         raise explain(value, error, name) from error
 
 
 class Code(NamedTuple):
-    """A function or class as it travels."""
+    """The pickled code of a function or class."""
 
     pickled: bytes
-    #: No other code has it.
+    #: The hash of the code.
     key: str
-    #: Which minor version of Python can read it; 0: any.
+    #: The minor version of Python that can read it; 0 is any.
     version: int
-    #: What it has references to: references and handles among its globals, and what it closes over.
-    things: _native.Things | None
+    #: The references and actor handles in its globals and its closure, if there are any.
+    references: _native.ContainedReferences | None
 
 
 def dumps_code(code: Any) -> Code:
-    """A function or class as it travels."""
+    """Pickles the code of a function or class."""
     try:
-        (pickled, version), things = _native.noting(lambda: dumps_by_value(code))
+        (pickled, version), references = _native.pickle_with_references(lambda: dumps_by_value(code))
     except Exception as error:
         raise explain(code, error, getattr(code, "__qualname__", "the function")) from error
-    return Code(pickled, code_key(pickled), version, things or None)
+    return Code(pickled, code_key(pickled), version, references or None)
 
 
-def put_code(session: _native.Session, value: Any, code: Code, env: Shipped) -> _native.ObjectRef:
-    """Puts the code of a function or class where executors get it. If it is too large, names the cause."""
+def put_code(session: _native.Session, value: Any, code: Code, env: ShippedEnv) -> _native.ObjectRef:
+    """Puts the code of a function or class into the session.
+
+    If it is too large, the error names the cause.
+    """
     try:
-        return session.put_raw(code.pickled, code.version, env.description, env.packages, code.things)
+        return session.put_raw(code.pickled, code.version, env.description, env.packages, code.references)
     except TooLargeError as error:
         raise explain_size(value, error, getattr(value, "__qualname__", "the function")) from None
 
 
 def code_key(pickled: bytes) -> str:
-    """The content hash of code. It is the last part of the name of a function, after ``#``."""
-    # The same class as hashlib.blake2b. To import hashlib loads OpenSSL: 2 MiB in every executor.
+    """Returns the hash of code. It is the last part of a function's name, after ``#``."""
+    # The same class as hashlib.blake2b. Importing hashlib would load OpenSSL: 2 MiB in every
+    # executor.
     from _blake2 import blake2b
 
     return blake2b(pickled, digest_size=8).hexdigest()
 
 
 def can_read(version: int) -> bool:
-    """Whether this Python reads what a version made."""
+    """Returns whether this Python can read what this minor version has pickled."""
     return version in (0, sys.version_info.minor)
 
 
 def incompatible(version: int, what: str) -> IncompatibleError:
-    """Another version made it. Called by the native module, too."""
+    """Returns the error for code that another version of Python has pickled.
+
+    Also called by the native module.
+    """
     here = f"{os.uname().nodename}, {sys.executable}"
     return IncompatibleError(
-        f"{what} has code in it that was pickled by Python 3.{version}, and this is Python "
+        f"{what} contains code that was pickled by Python 3.{version}, and this is Python "
         f"3.{sys.version_info.minor} ({here}): run drivers and workers with the same minor version "
         "(marline worker --python PROGRAM), or use functions and classes of a module that both can import"
     )

@@ -1,7 +1,8 @@
-"""Context variables that travel: as they are set where work is submitted, they are set where it runs.
+"""Context variables that travel: they have the same values where work is submitted and runs.
 
-A variable cannot be pickled. It is known by its name, which is registered on both sides; a name that came
-before its variable is kept under a variable made here, so that it travels on, and handed over later.
+A context variable cannot be pickled. It travels by its name, which is registered on both sides. A
+value whose variable is not registered yet in this process is set on a variable made here. So the
+value travels on with further work, and goes to the real variable when that is registered.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ from marline import _namespace, _native
 
 T = TypeVar("T")
 
-#: The trace that what runs is part of, as W3C headers (``traceparent``, ``tracestate``), if there is one.
+#: The trace of the running task or call as W3C headers (``traceparent``, ``tracestate``), if there
+#: is one.
 trace_context: contextvars.ContextVar[Mapping[str, str] | None] = contextvars.ContextVar(
     "marline.trace_context", default=None
 )
@@ -25,19 +27,20 @@ trace_context: contextvars.ContextVar[Mapping[str, str] | None] = contextvars.Co
 _lock = threading.Lock()
 _variables: dict[str, contextvars.ContextVar[Any]] = {trace_context.name: trace_context}
 _names: dict[contextvars.ContextVar[Any], str] = {trace_context: trace_context.name}
-# Names that came without a variable: theirs were made here.
+# Names that came before their variable was registered. Their variables were made here.
 _made: set[str] = set()
-# What is to be undone when the call ends that runs.
+# The variables that are reset when the running call ends, with their tokens.
 _Undo = list[tuple[contextvars.ContextVar[Any], contextvars.Token[Any]]]
 _undo: contextvars.ContextVar[_Undo | None] = contextvars.ContextVar("marline_undo", default=None)
 _UNSET: Any = object()
 
 
 def propagate(variable: contextvars.ContextVar[T], *, name: str | None = None) -> contextvars.ContextVar[T]:
-    """Has a context variable travel into tasks and calls, where it is set; returns it.
+    """Lets a context variable travel into tasks and calls with the value that it has at submission.
 
-    It is known by its name, or by ``name``: two variables cannot have the same. Modules that executors import
-    say so too, when they are imported; a variable of ``__main__`` goes along with the code that uses it.
+    Returns the variable. It travels under its own name, or under ``name``; a name that another
+    variable uses is a ``ValueError``. In a module that executors import, call this at module level,
+    so that executors call it, too. A variable of ``__main__`` travels with the code that uses it.
 
     >>> import contextvars, marline
     >>> request = marline.propagate(contextvars.ContextVar("request"))
@@ -57,28 +60,28 @@ def propagate(variable: contextvars.ContextVar[T], *, name: str | None = None) -
         value = known.get(_UNSET)
         if value is not _UNSET:
             _set(variable, value)
-    _native.look_around()
+    _native.enable_submit_context()
     return variable
 
 
-def values() -> dict[str, Any] | None:
-    """What is to travel with what is submitted here, by name."""
-    along = {}
+def outgoing_values() -> dict[str, Any] | None:
+    """Returns the values that travel with submitted work, by name; ``None`` if there are none."""
+    context_values = {}
     for name, variable in tuple(_variables.items()):
         value = variable.get(_UNSET)
         if value is not _UNSET:
-            along[name] = value
+            context_values[name] = value
     trace = _current_trace()
     if trace is not None:
-        along[trace_context.name] = trace
-    namespace = _namespace.travels()
+        context_values[trace_context.name] = trace
+    namespace = _namespace.to_send()
     if namespace is not None:
-        along[_namespace.KEY] = namespace
-    return along or None
+        context_values[_namespace.KEY] = namespace
+    return context_values or None
 
 
 def _current_trace() -> dict[str, str] | None:
-    """The headers of the current span, where OpenTelemetry is used."""
+    """Returns the headers of the current span, if this process uses OpenTelemetry."""
     if "opentelemetry.trace" not in sys.modules:
         return None
     try:
@@ -91,14 +94,14 @@ def _current_trace() -> dict[str, str] | None:
 
 
 @contextlib.contextmanager
-def arrived(along: Mapping[str, Any]) -> Iterator[None]:
-    """Sets what came along, for one call."""
+def apply_values(context_values: Mapping[str, Any]) -> Iterator[None]:
+    """Sets the values that came with a call, inside a ``with`` block."""
     undo: _Undo = []
     own = _undo.set(undo)
     detach = None
     try:
-        detach = arrive(along)
-        with _namespace.arrived(along):
+        detach = set_values(context_values)
+        with _namespace.set_for_task(context_values):
             yield
     finally:
         if detach is not None:
@@ -106,18 +109,22 @@ def arrived(along: Mapping[str, Any]) -> Iterator[None]:
 
             context.detach(detach)
         for variable, token in reversed(undo):
-            # One that was set in a copy of this context went with it.
+            # A variable that was set in a copy of this context cannot be reset here, and need not
+            # be.
             with contextlib.suppress(ValueError):
                 variable.reset(token)
         _undo.reset(own)
 
 
-def arrive(along: Mapping[str, Any]) -> Any:
-    """Sets what came along, for as long as this context lives. Returns what detaches the trace."""
-    for name, value in along.items():
-        if name != _namespace.KEY:  # It is the process's, not the context's.
+def set_values(context_values: Mapping[str, Any]) -> Any:
+    """Sets the values in the current context.
+
+    Returns the token that detaches the trace, if there is one.
+    """
+    for name, value in context_values.items():
+        if name != _namespace.KEY:  # The namespace belongs to the process, not to the context.
             _set(_variable(name), value)
-    headers = along.get(trace_context.name)
+    headers = context_values.get(trace_context.name)
     if headers is None or "opentelemetry.trace" not in sys.modules:
         return None
     from opentelemetry import context
@@ -134,7 +141,7 @@ def _set(variable: contextvars.ContextVar[Any], value: Any) -> None:
 
 
 def _variable(name: str) -> contextvars.ContextVar[Any]:
-    """The variable of a name; one is made if there is none yet."""
+    """Returns the variable of a name. Makes one if none is registered."""
     with _lock:
         variable = _variables.get(name)
         if variable is None:
@@ -146,7 +153,7 @@ def _variable(name: str) -> contextvars.ContextVar[Any]:
 
 
 def reduce(variable: contextvars.ContextVar[Any]) -> tuple[Any, ...]:
-    """How code that uses a variable names it."""
+    """Pickles a variable as its name and its default, for code that uses it."""
     name = _names.get(variable)
     if name is None:
         raise TypeError(
@@ -159,8 +166,8 @@ def reduce(variable: contextvars.ContextVar[Any]) -> tuple[Any, ...]:
 
 
 def _named(name: str, *default: Any) -> contextvars.ContextVar[Any]:
-    """The variable that code names which came here."""
+    """Unpickles a variable: returns the one registered under the name, or registers a new one."""
     if default and (name in _made or name not in _variables):
-        with contextlib.suppress(ValueError):  # Another thread was quicker.
+        with contextlib.suppress(ValueError):  # Another thread was faster.
             return propagate(contextvars.ContextVar(name, default=default[0]))
     return _variable(name)

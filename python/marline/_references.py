@@ -1,6 +1,6 @@
-"""What ``get`` and ``wait`` were given, checked: whoever gives something else is told what may be meant.
+"""Checks the arguments of ``get`` and ``wait``. An error suggests what may have been meant.
 
-``get`` looks only when something has failed, since most of what it is given is right.
+``get`` calls these checks only after a failure, so that correct arguments cost nothing.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from marline._option_values import checked_limit
 
 
 def check_get(refs: Any, timeout: Any) -> None:
-    """An error if ``get`` was not given what it takes."""
+    """Raises a ``TypeError`` or ``ValueError`` if the arguments of ``get`` are wrong."""
     if not isinstance(refs, ObjectRef):
         if isinstance(refs, Iterable) and not isinstance(refs, Sequence) and not _instead(refs):
             words = f"get() takes a reference or a list of references, not {type(refs).__name__}"
@@ -23,7 +23,7 @@ def check_get(refs: Any, timeout: Any) -> None:
 
 
 def check_limit(timeout: Any) -> None:
-    """An error if this is no time to wait for."""
+    """Raises a ``TypeError`` or ``ValueError`` if this is no valid timeout."""
     try:
         checked_limit(timeout)
     except (TypeError, ValueError) as error:
@@ -31,7 +31,7 @@ def check_limit(timeout: Any) -> None:
 
 
 def references(what: str, refs: Any) -> list[ObjectRef]:
-    """What was given, if that is references."""
+    """Returns the references as a list. Anything else is a ``TypeError``."""
     if isinstance(refs, ObjectRef):
         raise TypeError(f"{what}() takes a list of references: [ref]")
     if not isinstance(refs, Iterable) or _instead(refs):
@@ -44,7 +44,7 @@ def references(what: str, refs: Any) -> list[ObjectRef]:
 
 
 def _instead(thing: Any) -> str:
-    """What may be meant by something that is no reference."""
+    """Returns a hint for something that is no reference: what may have been meant."""
     if hasattr(type(thing), "remote"):
         name = getattr(thing, "__name__", None) or getattr(thing, "_name", "it")
         return f": is {name}.remote() meant?"

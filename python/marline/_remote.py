@@ -1,4 +1,4 @@
-"""Functions that run elsewhere."""
+"""Remote functions, and the decorator ``@marline.remote``."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol, overload
 
 from marline import _native, _session
-from marline._option_values import DYNAMIC, LASTING
+from marline._option_values import DURABLE_ITEMS_KEY, DYNAMIC
 from marline._options import Options
-from marline._runtime_env import shipped
+from marline._runtime_env import ship_env
 
 if TYPE_CHECKING:
     from marline._actor import ActorClass
@@ -17,24 +17,28 @@ if TYPE_CHECKING:
 
 
 class RemoteFunction:
-    """A function whose calls are tasks: ``f.remote(...)`` submits one."""
+    """A function whose calls are tasks: ``f.remote(...)`` submits a task.
+
+    Made by ``@marline.remote``.
+    """
 
     def __init__(self, function: Callable[..., Any], options: Options) -> None:
         functools.update_wrapper(self, function)
         self._function = function
         self._options = options
-        self._lasts = options.durable and options.num_returns == DYNAMIC
+        self._has_durable_items = options.durable and options.num_returns == DYNAMIC
         self._code: Code | None = None
         self._native: tuple[_native.Session, _native.Function, int] | None = None
 
     @property
     def __marline_remote__(self) -> Callable[..., Any]:
-        """What it was made of."""
+        """The function that was decorated."""
         return self._function
 
     def __getstate__(self) -> dict[str, Any]:
-        # Its code is taken to whichever session it is used in; references in it go along as themselves.
-        code = self._code if self._code is None or self._code.things is None else None
+        # The copy puts its code into the session that uses it. Pickled code with references is left
+        # out: its references belong to a session, so the copy pickles the code again.
+        code = self._code if self._code is None or self._code.references is None else None
         return {**self.__dict__, "_native": None, "_code": code}
 
     def __repr__(self) -> str:
@@ -45,45 +49,55 @@ class RemoteFunction:
         raise TypeError(f"{name}() is remote: call {name}.remote(), or {name}._function() to run it here")
 
     def options(self, **options: Any) -> RemoteFunction:
-        """The same function with other options."""
+        """Returns the same function with other options for its tasks.
+
+        An unknown option is a ``TypeError``. The options are those of ``@marline.remote``.
+        """
         other = RemoteFunction(self._function, self._options.with_task_options(options))
         other._code = self._code
         return other
 
     def remote(self, /, *args: Any, **kwargs: Any) -> Any:
-        """Submits a task that calls it: a reference to its result, or what ``num_returns`` says."""
+        """Submits a task that calls the function. Returns a reference to its result.
+
+        With ``num_returns`` it returns a list of references, an ``ObjectRefGenerator``, or ``None``
+        for 0 results. References among the arguments arrive as their values. Arguments that cannot
+        be pickled are a ``TypeError``.
+        """
         session = _session._session or _session.current()
         native = self._native
         if native is None or native[0] is not session or native[2] != session.number:
-            number = session.number  # If it changes while its code is put, it is put again.
-            native = self._native = session, self._in(session), number
-        if self._lasts:
-            kwargs[LASTING] = True
+            # Read before the put: if the number changes meanwhile, the next call puts the code
+            # again.
+            number = session.number
+            native = self._native = session, self._ship_code(session), number
+        if self._has_durable_items:
+            kwargs[DURABLE_ITEMS_KEY] = True
         return native[1].submit(session, args, kwargs)
 
-    def _in(self, session: _native.Session) -> _native.Function:
-        """Takes its code to a session."""
+    def _ship_code(self, session: _native.Session) -> _native.Function:
+        """Puts the code of the function into a session."""
         from marline._pickle import dumps_code, put_code
 
-        # References are of a session: code that has some is pickled for each.
-        if self._code is None or self._code.things is not None:
+        # References belong to a session: code that contains some is pickled again for each session.
+        if self._code is None or self._code.references is not None:
             self._code = dumps_code(self._function)
         code = self._code
         label = self._options.label or _label(self._function)
-        env = shipped(self._options.runtime_env, session)
+        env = ship_env(self._options.runtime_env, session)
         put = put_code(session, self._function, code, env)
         options, returns = self._options.for_task(), self._options.returns()
         return _native.Function(env.runtime, label, code.key, put, options, returns)
 
 
 def _label(function: Any) -> str:
-    """What a function is called; a callable object has the name of its class."""
+    """Returns the name of a function. A callable object has the name of its class."""
     named = function if hasattr(function, "__qualname__") else type(function)
     return f"{named.__module__}.{named.__qualname__}"
 
 
 class Decorator(Protocol):
-    """What ``@marline.remote(num_cpus=2)`` is."""
+    """The type of ``marline.remote(num_cpus=2)``."""
 
     @overload
     def __call__(self, cls: type, /) -> ActorClass: ...  # type: ignore[overload-overlap]
@@ -106,6 +120,20 @@ def remote(**options: Any) -> Decorator: ...
 
 def remote(*args: Any, **options: Any) -> Any:
     """Makes a function or class remote: ``@marline.remote`` or ``@marline.remote(num_cpus=2)``.
+
+    Calls of a remote function are tasks; instances of a remote class are actors.
+
+    Options of tasks: ``num_cpus``, ``num_gpus``, ``memory``, ``resources``, ``max_retries`` (3),
+    ``retry_exceptions``, ``timeout``, ``num_returns``, ``max_unconsumed``, ``preemptible``,
+    ``durable``, ``name``, ``runtime_env``.
+
+    Options of actors: the same resources, ``max_restarts`` (0), ``max_task_retries`` (0),
+    ``max_concurrency``, ``max_pending_calls``, ``name``, ``namespace``, ``get_if_exists``,
+    ``lifetime``, ``idle_ttl``, ``preemptible``, ``checkpoint_every``, ``checkpoint_interval``,
+    ``runtime_env``.
+
+    An unknown option is a ``TypeError``; an invalid value is a ``TypeError`` or an
+    ``InvalidError``.
 
     >>> import marline
     >>> @marline.remote(num_cpus=0.5)

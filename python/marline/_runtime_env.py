@@ -1,11 +1,13 @@
-"""Runtime environments: where work runs, as it was said and as it travels.
+"""Runtime environments: the variables, working directory and modules that work runs with.
 
-Executors run in one environment for as long as they live. Its hash is part of the name of what runs in it,
-so that a worker keeps executors of different environments apart. What has to be on the executor's machine
-goes there as packages: values that the first executor which needs them fetches.
+An executor runs in one environment as long as it lives. The hash of the environment is part of the
+name of the functions that run in it, so that a worker keeps executors of different environments
+apart. Files travel as packages: objects that the first executor which needs them fetches and
+unpacks.
 
-Most work has none: what is said is understood in ``_runtime_env_said``, and packed and put in
-``_runtime_env_shipped``, which are imported only then.
+Most work has no environment, so the other parts are imported only when one is used:
+``_runtime_env_said`` parses what the user has passed, ``_runtime_env_shipped`` packs and puts it,
+``_runtime_env_here`` applies it in an executor.
 """
 
 from __future__ import annotations
@@ -16,60 +18,62 @@ from typing import Any, NamedTuple
 from marline import _native
 from marline._native import ObjectRef
 
-# The scheme of what runs in no environment of its own.
+# The scheme of the names of functions that run without an environment.
 SCHEME = "python"
 
 
 class Source(NamedTuple):
-    """A folder or file of this machine that is to be packed."""
+    """A folder or file of this machine that is packed when work is submitted."""
 
-    #: Which part of a runtime_env it is, for messages.
+    #: The key of the runtime_env that names it, for messages.
     what: str
     path: str
-    #: What its content is under, where it is unpacked.
+    #: The folder inside the package that has its content.
     prefix: str = ""
     excludes: tuple[str, ...] = ()
-    #: Whether it may be a file.
+    #: Whether it is a module, which may be a file.
     is_module: bool = False
 
 
 class Package(NamedTuple):
-    """What was packed and put."""
+    """A package that was put."""
 
     hash: str
-    #: The id of the value.
+    #: The id of the object, as text.
     origin: str
 
     def reference(self) -> ObjectRef:
-        """A reference to it in this process's session."""
+        """Returns a reference to the package in this process's session."""
         return ObjectRef._load(bytes.fromhex(self.origin.replace("-", "")), 0)
 
 
 class RuntimeEnv(NamedTuple):
-    """What was said. What was not said is nothing, and comes from where the work is submitted."""
+    """A runtime environment. A part that is ``None`` or empty comes from the submitting process."""
 
     env_vars: tuple[tuple[str, str], ...] = ()
     working_dir: Source | Package | None = None
     py_modules: tuple[Source | Package, ...] | None = None
 
-    def over(self, outer: RuntimeEnv) -> RuntimeEnv:
-        """This one where it says something, otherwise what is around it; variables of both."""
+    def with_defaults(self, defaults: RuntimeEnv) -> RuntimeEnv:
+        """Returns this environment, completed by ``defaults``, with the variables of both."""
         return RuntimeEnv(
-            tuple(sorted({**dict(outer.env_vars), **dict(self.env_vars)}.items())),
-            outer.working_dir if self.working_dir is None else self.working_dir,
-            outer.py_modules if self.py_modules is None else self.py_modules,
+            tuple(sorted({**dict(defaults.env_vars), **dict(self.env_vars)}.items())),
+            defaults.working_dir if self.working_dir is None else self.working_dir,
+            defaults.py_modules if self.py_modules is None else self.py_modules,
         )
 
 
 NOTHING = RuntimeEnv()
-# What work has that is submitted in this process: said to `init`, or what this executor runs in.
-around = NOTHING
-# Where packages are unpacked: a folder that the executors of a worker share, and that ends with it.
-folder: str | None = None
+# The environment of work that is submitted in this process: the argument of `init`, or that of this
+# executor.
+default_env = NOTHING
+# The folder in which packages are unpacked. The executors of a worker share it, and it ends with
+# the worker.
+package_root: str | None = None
 
 
-class Shipped:
-    """An environment in a session: what is to be packed was packed, and put."""
+class ShippedEnv:
+    """An environment whose packages were put into a session."""
 
     def __init__(
         self,
@@ -79,29 +83,31 @@ class Shipped:
         packages: Sequence[ObjectRef] = (),
     ) -> None:
         self.env = env
-        #: The scheme of the names of what runs in it.
+        #: The scheme of the names of functions that run in it.
         self.runtime = runtime
-        #: It as it travels; nothing if nothing was said.
+        #: The environment as it travels; ``None`` if it is empty.
         self.description = description
         #: References to its packages.
         self.packages = list(packages)
 
 
-def parse(said: Any) -> RuntimeEnv:
-    """What a user said, checked. Nothing is packed yet, or looked for: a module that says it may be read on
-    another machine."""
-    if said is None or isinstance(said, RuntimeEnv):
-        return said or NOTHING
-    from marline._runtime_env_said import understood
+def parse(raw: Any) -> RuntimeEnv:
+    """Checks a ``runtime_env`` that a user has passed.
 
-    return understood(said)
+    Does not pack or look up files: a module with such an option may be imported on another machine.
+    """
+    if raw is None or isinstance(raw, RuntimeEnv):
+        return raw or NOTHING
+    from marline._runtime_env_said import parse_mapping
+
+    return parse_mapping(raw)
 
 
-def shipped(said: RuntimeEnv, session: _native.Session) -> Shipped:
-    """What was said, with what is around it, in a session."""
-    env = said.over(around)
+def ship_env(env: RuntimeEnv, session: _native.Session) -> ShippedEnv:
+    """Puts the packages of an environment, with the defaults of this process, into a session."""
+    env = env.with_defaults(default_env)
     if env == NOTHING:
-        return Shipped(env)
+        return ShippedEnv(env)
     from marline._runtime_env_shipped import ship
 
     return ship(env, session)

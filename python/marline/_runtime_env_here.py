@@ -1,4 +1,4 @@
-"""Inside an executor: makes this process what a runtime environment says, once."""
+"""Inside an executor: applies a runtime environment to this process, once."""
 
 from __future__ import annotations
 
@@ -12,14 +12,17 @@ from marline._errors import MarlineError, RuntimeEnvError, TaskCancelledError
 from marline._runtime_env import Package, RuntimeEnv
 from marline._runtime_env_shipped import read
 
-# How long a package may take to come.
+# How long to wait for a package, in seconds.
 FETCH_PATIENCE = 300.0
 
 _is_applied = False
 
 
 def apply(description: bytes) -> None:
-    """Fetches what is missing; then this process is what was described, and what it submits inherits it."""
+    """Fetches missing packages, and applies the environment.
+
+    Work that this process submits inherits it.
+    """
     global _is_applied
     if _is_applied:
         return  # An executor runs in one environment.
@@ -33,22 +36,22 @@ def apply(description: bytes) -> None:
         raise
     except (OSError, MarlineError) as error:
         raise RuntimeEnvError(
-            f"the runtime_env could not be made on {os.uname().nodename}: {error}"
+            f"the runtime_env could not be set up on {os.uname().nodename}: {error}"
         ) from error
     sys.path[:0] = path
-    _runtime_env.around = env
+    _runtime_env.default_env = env
     _is_applied = True
 
 
 def _paths(env: RuntimeEnv) -> list[str]:
-    """Where modules are looked for first; in the working directory before all others."""
+    """Returns the folders for modules: the working directory first, then ``py_modules``."""
     packages = env.working_dir, *(env.py_modules or ())
     return [str(_unpacked(package)) for package in packages if isinstance(package, Package)]
 
 
 def _unpacked(package: Package) -> Path:
-    """The folder of a package; the first that needs it makes it."""
-    folder = _runtime_env.folder
+    """Returns the folder of a package. The first executor that needs it unpacks it."""
+    folder = _runtime_env.package_root
     if folder is None:
         raise RuntimeEnvError("its worker cannot write to a folder for packages (TMPDIR)")
     target = Path(folder, package.hash)
@@ -56,10 +59,10 @@ def _unpacked(package: Package) -> Path:
         return target
     target.parent.mkdir(exist_ok=True)
     with open(f"{target}.lock", "w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # Until it is closed, or its process ends.
+        fcntl.flock(lock, fcntl.LOCK_EX)  # Until the file is closed, or the process ends.
         if not target.is_dir():
             data = _session.get(package.reference(), timeout=FETCH_PATIENCE)
             if _package.digest(data) != package.hash:
-                raise RuntimeEnvError(f"package {package.hash} came as something else")
+                raise RuntimeEnvError(f"package {package.hash} arrived damaged: its hash does not match")
             _package.unpack(data, target)
     return target

@@ -1,4 +1,4 @@
-"""Runtime environments as they travel: packed and put where work is submitted, read where it runs."""
+"""Runtime environments as they travel: packed where work is submitted, read in executors."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ import threading
 from marline import _native, _package
 from marline._native import ObjectRef
 from marline._package import Entry
-from marline._runtime_env import SCHEME, Package, RuntimeEnv, Shipped, Source
+from marline._runtime_env import SCHEME, Package, RuntimeEnv, ShippedEnv, Source
 
 
-def ship(env: RuntimeEnv, session: _native.Session) -> Shipped:
-    """Packs and puts what is not in the session yet."""
-    store, references = _store_of(session), []
+def ship(env: RuntimeEnv, session: _native.Session) -> ShippedEnv:
+    """Packs and puts the files of an environment that are not in the session yet."""
+    cache, references = _cache_of(session), []
 
     def package(source: Source | Package) -> Package:
-        put, reference = store.put(source)
+        put, reference = cache.put(source)
         references.append(reference)
         return put
 
@@ -30,7 +30,7 @@ def ship(env: RuntimeEnv, session: _native.Session) -> Shipped:
         "working_dir": folder and folder._asdict(),
         "py_modules": modules and [module._asdict() for module in modules],
     }
-    return Shipped(
+    return ShippedEnv(
         RuntimeEnv(env.env_vars, folder, modules),
         f"{SCHEME}/{key}",
         json.dumps(description).encode(),
@@ -39,7 +39,7 @@ def ship(env: RuntimeEnv, session: _native.Session) -> Shipped:
 
 
 def read(description: bytes) -> RuntimeEnv:
-    """What travelled."""
+    """Reads an environment that has travelled."""
     env = json.loads(description)
     folder, modules = env["working_dir"], env["py_modules"]
     return RuntimeEnv(
@@ -49,21 +49,27 @@ def read(description: bytes) -> RuntimeEnv:
     )
 
 
-class Store:
-    """The packages of one session. What was put in the one before is put again when it is needed."""
+class PackageCache:
+    """The packages of one session.
 
-    def __init__(self, session: _native.Session, before: Store | None) -> None:
+    Packages of the session before are put again when they are needed.
+    """
+
+    def __init__(self, session: _native.Session, before: PackageCache | None) -> None:
         self.session = session
         self.number = session.number
         self._lock = threading.Lock()
         self._references: dict[str, ObjectRef] = {}
-        # What was packed, as it was then.
+        # The files of each packed source at that time, and the hash of the package.
         self._packed: dict[Source, tuple[list[Entry], str]] = {}
-        # What packages were made of, also those that are gone.
+        # The source of each package, by its hash, also of packages of the session before.
         self._sources: dict[str, Source] = {} if before is None else dict(before._sources)
 
     def put(self, source: Source | Package) -> tuple[Package, ObjectRef]:
-        """Packs and puts what is not there yet."""
+        """Packs and puts a source, unless it is unchanged.
+
+        Returns the package and a reference to it.
+        """
         with self._lock:
             key = self._key(source)
             reference = self._references[key]
@@ -74,7 +80,7 @@ class Store:
             return self._pack(source)
         if source.hash not in self._references:
             if source.hash in self._sources:
-                return self._pack(self._sources[source.hash])  # As it is now.
+                return self._pack(self._sources[source.hash])  # Its files as they are now.
             self._references[source.hash] = source.reference()
         return source.hash
 
@@ -86,7 +92,7 @@ class Store:
         data = _package.pack(source, found)
         key = _package.digest(data)
         if key not in self._references:
-            # A reference of its own: that of the put has all of the bytes.
+            # A new reference: the one from the put would keep all the bytes in this process.
             put = self.session.put_raw(data)
             self._references[key] = Package(key, put.task_id()).reference()
         self._packed[source] = found, key
@@ -94,14 +100,14 @@ class Store:
         return key
 
 
-_store: Store | None = None
+_cache: PackageCache | None = None
 
 
-def _store_of(session: _native.Session) -> Store:
-    global _store
-    store = _store
-    if store is None or store.session is not session:
-        store = _store = Store(session, None)
-    elif store.number != session.number:
-        store = _store = Store(session, store)
-    return store
+def _cache_of(session: _native.Session) -> PackageCache:
+    global _cache
+    cache = _cache
+    if cache is None or cache.session is not session:
+        cache = _cache = PackageCache(session, None)
+    elif cache.number != session.number:
+        cache = _cache = PackageCache(session, cache)
+    return cache

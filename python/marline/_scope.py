@@ -1,5 +1,7 @@
-"""Where user code is, and what work that is submitted there has from it: the task or call that runs, and each
-``with marline.scope()`` in it."""
+"""Scopes of user code: the running task or call, and each ``with marline.scope():`` in it.
+
+The native side is ``scope.rs``. A submission asks this module for its scope and context variables.
+"""
 
 from __future__ import annotations
 
@@ -10,37 +12,46 @@ from typing import Any
 
 from marline import _native, _propagate
 
-# The innermost one.
-current: contextvars.ContextVar[_native.Scope | None] = contextvars.ContextVar("marline", default=None)
+# The innermost scope of the running code.
+current_scope: contextvars.ContextVar[_native.CodeScope | None] = contextvars.ContextVar(
+    "marline", default=None
+)
 
-# The seconds in which what was cancelled ends: it is killed after 5 if it does not stop.
+# How long a scope waits for its cancelled work, in seconds. A task that does not stop is killed
+# after 5.
 PATIENCE = 10.0
 
 
-def around() -> tuple[dict[str, Any] | None, _native.Scope | None]:
-    """What surrounds what is submitted here; called by the native module."""
-    return _propagate.values(), current.get()
+def submit_context() -> tuple[dict[str, Any] | None, _native.CodeScope | None]:
+    """Returns the context variables that travel with a submission, and its scope.
+
+    Called by the native module.
+    """
+    return _propagate.outgoing_values(), current_scope.get()
 
 
 class Scope:
-    """What :func:`scope` returns, for ``with`` and ``async with``; it can be used once at a time."""
+    """The context manager that :func:`scope` returns, for ``with`` and ``async with``.
+
+    It cannot be entered again while it is entered.
+    """
 
     def __init__(self) -> None:
-        self._entered: tuple[_native.Scope, contextvars.Token[_native.Scope | None]] | None = None
+        self._entered: tuple[_native.CodeScope, contextvars.Token[_native.CodeScope | None]] | None = None
 
     def _enter(self) -> Scope:
         if self._entered is not None:
             raise RuntimeError("this scope is entered already: make another one with marline.scope()")
-        _native.look_around()
-        scope = _native.Scope.inside(current.get())
-        self._entered = scope, current.set(scope)
+        _native.enable_submit_context()
+        scope = _native.CodeScope.inside(current_scope.get())
+        self._entered = scope, current_scope.set(scope)
         return self
 
-    def _leave(self) -> _native.Scope:
+    def _leave(self) -> _native.CodeScope:
         assert self._entered is not None
         (scope, token), self._entered = self._entered, None
-        with contextlib.suppress(ValueError):  # A generator may be left in another context.
-            current.reset(token)
+        with contextlib.suppress(ValueError):  # A generator may be closed in another context.
+            current_scope.reset(token)
         return scope
 
     def __enter__(self) -> Scope:
@@ -75,18 +86,22 @@ class Scope:
 
 def _note(error: BaseException, unfinished: int) -> None:
     if unfinished:
-        error.add_note(f"{unfinished} of what the scope submitted did not end within {PATIENCE:.0f} s")
+        error.add_note(
+            f"{unfinished} tasks or calls that the scope submitted did not end within {PATIENCE:.0f} s"
+        )
 
 
 def scope() -> Scope:
-    """What is submitted in ``with marline.scope():`` does not outlive a failure; so with ``async with``.
+    """Returns a context manager that cancels the work submitted inside it if the block fails.
 
-    If an exception leaves the block (also ``KeyboardInterrupt`` or ``asyncio.CancelledError``), tasks and
-    calls that were submitted inside are cancelled and waited for, and the exception goes on. If the block
-    ends without one, nothing is cancelled and nothing is waited for. Actors that were created inside live on.
+    Use it as ``with marline.scope():`` or ``async with marline.scope():``. If an exception leaves
+    the block (also ``KeyboardInterrupt`` or ``asyncio.CancelledError``), the tasks and calls that
+    were submitted inside are cancelled. The block waits for them, up to 10 s, and the exception
+    goes on. If the block ends without an exception, nothing is cancelled or waited for. Actors that
+    were created inside live on.
 
-    What coroutines submit that were started inside counts; what other threads submit does not. A method that
-    does not stop when it is cancelled goes on in its actor: only tasks are killed.
+    Work that is submitted by coroutines which were started inside counts; work of other threads
+    does not. A task that does not stop is killed. A method that does not stop goes on in its actor.
 
     >>> import marline
     >>> @marline.remote

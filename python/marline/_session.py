@@ -1,4 +1,8 @@
-"""This process's session: ``init``, ``get``, ``put``, ``wait``."""
+"""This process's session: ``init``, ``shutdown``, ``put``, ``get``, ``wait`` and ``cancel``.
+
+A process has one session at most. A driver starts or joins a cluster with ``init``, or on first
+use. An executor joins the cluster that it works for when user code first submits work.
+"""
 
 from __future__ import annotations
 
@@ -25,34 +29,38 @@ if TYPE_CHECKING:
     from marline._context_engine import ContextFuture
     from marline._output import Printer
 
-# The longest folder whose name leaves room for that of a socket in it: the kernel takes 107 bytes.
+# The longest path of a folder that leaves room for the name of a socket inside: the kernel takes
+# 107 bytes in all.
 MAX_FOLDER_BYTES = 100
 
-# Set to 0, failures that nobody reads are not printed, whatever ``init`` says.
+# The environment variable that turns off the lines about unread failures if it is 0, whatever
+# ``init`` says.
 UNREAD = "MARLINE_LOG_UNREAD_FAILURES"
 
 _lock = threading.Lock()
 _session: _native.Session | None = None
+# The folder of the embedded cluster.
 _folder: str | None = None
-# Shows what this process's work prints.
+# Shows the output of this process's work.
 _printer: Printer | None = None
-# Where the cluster is, and its token. In an executor: the one that it works for, joined when it is needed.
-home: tuple[str, str | None] | None = None
-# The address that was asked for (None: whichever cluster runs here), and the token, if one was given.
-_at: tuple[str | None, str | None] | None = None
+# In an executor: the address and the token of the cluster that it works for. Joined on first use.
+executor_cluster: tuple[str, str | None] | None = None
+# The address of the session's cluster (None: the only cluster on this machine), and the token if
+# one was passed.
+_address_and_token: tuple[str | None, str | None] | None = None
 
 
-class Running:
-    """What ``init`` returns: a context manager that shuts the session down."""
+class SessionGuard:
+    """The result of ``init``: a context manager that ends the session."""
 
     def __init__(self, address: str) -> None:
         self.address = address
 
-    def __enter__(self) -> Running:
+    def __enter__(self) -> SessionGuard:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        if home is None:  # In a task, the session is its executor's: others may need it still.
+        if executor_cluster is None:  # In a task, the session belongs to the executor: it goes on.
             _shutdown(is_cut_short=kind is not None)
 
     def __repr__(self) -> str:
@@ -60,7 +68,7 @@ class Running:
 
 
 def is_initialized() -> bool:
-    """Whether this process has a session.
+    """Returns whether this process has a session.
 
     >>> import marline
     >>> with marline.init(num_cpus=2):
@@ -69,29 +77,33 @@ def is_initialized() -> bool:
     >>> marline.is_initialized()
     False
     """
-    return _session is not None or home is not None  # A task is part of a cluster from its first line on.
+    # A task is part of a cluster from the beginning.
+    return _session is not None or executor_cluster is not None
 
 
 def current() -> _native.Session:
-    """The session; an embedded cluster is started if there is none."""
+    """Returns the session.
+
+    Without one, joins the executor's cluster, or starts an embedded cluster.
+    """
     session = _session
     if session is None:
-        if home is None:
+        if executor_cluster is None:
             init()
         else:
-            _join_home(*home)
+            _join_executor_cluster(*executor_cluster)
         session = _session
         assert session is not None
     return session
 
 
-def _join_home(address: str, token: str | None) -> None:
-    """User code of an executor submits work of its own."""
-    global _session, _at
+def _join_executor_cluster(address: str, token: str | None) -> None:
+    """Joins the cluster of this executor, when its user code first needs a session."""
+    global _session, _address_and_token
     with _lock:
         if _session is None:
             _session = _native.Session.join(address, token)
-            _at = address, token
+            _address_and_token = address, token
 
 
 def init(
@@ -110,19 +122,34 @@ def init(
     log_unread_failures: bool = True,
     ignore_reinit_error: bool = False,
     **others: Any,
-) -> Running:
-    """Starts a cluster in this process, or joins the one at ``address`` (``MARLINE_ADDRESS``).
+) -> SessionGuard:
+    """Starts a cluster in this process, or joins the cluster at ``address``.
 
-    ``"local"`` starts one whatever ``MARLINE_ADDRESS`` says; ``"auto"`` is the one that ``marline up`` runs
-    on this machine. Without ``num_cpus`` it has as many as this process may use: those it may run on, within
-    the quota of its cgroup. Large values take ``object_store_memory`` bytes at most (or
-    ``MARLINE_STORE_MEMORY``; 30 % of what there is); what has no room goes to ``object_spilling_directory``
-    (or ``MARLINE_SPILL_DIR``; the usual one for temporary files; ``""``: nowhere). A cluster elsewhere has
-    what its workers offer, and asks for its ``token`` (or ``MARLINE_TOKEN_FILE``). All work of this process
-    runs in ``runtime_env``, as far as it does not say otherwise, and names of actors count in ``namespace``
-    (``"default"``). What it prints is shown here, unless ``log_to_driver`` is false. A failure whose error
-    nobody reads is printed in one line, unless ``log_unread_failures`` is false or
-    ``MARLINE_LOG_UNREAD_FAILURES`` is 0. A task is part of a cluster already: there it changes nothing.
+    ``address``: ``"local"`` starts a cluster; ``"auto"`` is the cluster that ``marline up`` runs on
+    this machine; ``"host:port"`` is a cluster elsewhere. Without it, ``MARLINE_ADDRESS`` counts,
+    and then ``"local"``. ``token`` is the secret of a cluster elsewhere; by default it is read from
+    the file that ``MARLINE_TOKEN_FILE`` names.
+
+    For a cluster in this process:
+
+    - ``num_cpus``: its CPUs; by default those that this process may use, within the quota of its
+      cgroup. ``num_gpus``, ``memory`` and ``resources`` are its other resources.
+    - ``object_store_memory``: the most bytes of large values in memory; by default
+      ``MARLINE_STORE_MEMORY``, or 30 % of the memory.
+    - ``object_spilling_directory``: the folder for large values that do not fit; by default
+      ``MARLINE_SPILL_DIR``, or the folder for temporary files; ``""`` is nowhere.
+
+    For the work of this process:
+
+    - ``runtime_env``: the environment of work that does not set its own.
+    - ``namespace``: the namespace of names of actors, ``"default"`` unless set.
+    - ``log_to_driver``: whether its output is shown here.
+    - ``log_unread_failures``: whether a failure whose error is never read is printed in one line.
+      ``MARLINE_LOG_UNREAD_FAILURES=0`` turns that off, too.
+
+    Returns a context manager that ends the session. A second call is a ``RuntimeError``, unless
+    ``ignore_reinit_error`` is true. In a task, ``init()`` does nothing: the task already belongs to
+    a cluster. Options that start with an underscore are ignored.
 
     >>> import marline
     >>> with marline.init(num_cpus=2, resources={"disk": 1}):
@@ -141,19 +168,20 @@ def init(
         "object_store_memory": object_store_memory,
         "object_spilling_directory": object_spilling_directory,
     }
-    said = {**amounts, **store}
+    passed = {**amounts, **store}
     amounts, store = checked(amounts), checked(store)
     with _lock:
-        if home is not None:
+        if executor_cluster is not None:
             warn_of_other("init", address)
-            return Running(home[0])  # A task that says so is part of a cluster already.
+            return SessionGuard(executor_cluster[0])  # A task is part of a cluster already.
         if _session is not None:
             if ignore_reinit_error:
-                return Running("here")
+                return SessionGuard("here")
             raise RuntimeError("marline.init() was called already: call marline.shutdown() first")
         if address is not None and address != "local":
-            _refuse_amounts(address, said)
-        # A script that says what it needs here may be told to run elsewhere.
+            _reject_amounts(address, passed)
+        # Amounts are allowed with MARLINE_ADDRESS: a script for one machine may be moved to a
+        # cluster.
         address = address or os.environ.get("MARLINE_ADDRESS") or "local"
         if address == "local":
             session, address = _embed(amounts, store, log_to_driver)
@@ -161,32 +189,33 @@ def init(
             session = _join(address, token)
     try:
         if log_to_driver:
-            from marline._output import Printer  # While the executors start.
+            from marline._output import Printer  # Imported now, while the executors start.
 
             _printer = Printer(session.output(), address if _folder is not None else None)
         if log_unread_failures and os.environ.get(UNREAD) != "0":
-            session.report_unread()
-        _runtime_env.around = _runtime_env.shipped(env, session).env
-        _namespace.say(namespace)
+            session.print_unread_failures()
+        _runtime_env.default_env = _runtime_env.ship_env(env, session).env
+        _namespace.set_for_driver(namespace)
     except BaseException:
         shutdown()
         raise
-    return Running(address)
+    return SessionGuard(address)
 
 
 def _meant(name: str) -> str:
     import inspect
 
-    from marline._typo import meant
+    from marline._typo import suggestion
 
-    return meant(name, inspect.signature(init).parameters)
+    return suggestion(name, inspect.signature(init).parameters)
 
 
 def _check_words(address: Any, token: Any) -> None:
     if address is not None and not isinstance(address, str):
         raise TypeError(f"address is {address!r}: it is 'local', 'auto', 'host:port' or 'unix:/path'")
     if token is not None and not isinstance(token, str):
-        raise TypeError(f"token is a string, not {type(token).__name__}")  # It is not shown.
+        # The error does not show the token.
+        raise TypeError(f"token is a string, not {type(token).__name__}")
 
 
 def _check_flags(**flags: Any) -> None:
@@ -196,31 +225,32 @@ def _check_flags(**flags: Any) -> None:
 
 
 def warn_of_other(what: str, address: str | None) -> None:
-    """A task cannot be part of another cluster than the one that runs it."""
-    if address is not None and home is not None:
+    """Warns if a task names another cluster than the one that runs it. It stays in its own."""
+    if address is not None and executor_cluster is not None:
         from marline import _home
 
-        _home.warn_of_other(what, address, home)
+        _home.warn_of_other(what, address, executor_cluster)
 
 
-def _refuse_amounts(address: str, said: dict[str, Any]) -> None:
-    """Whoever joins a cluster brings nothing to it."""
-    name = next((name for name, amount in said.items() if amount is not None), None)
+def _reject_amounts(address: str, passed: dict[str, Any]) -> None:
+    """Rejects amounts of resources for a cluster elsewhere: a driver that joins adds none to it."""
+    name = next((name for name, amount in passed.items() if amount is not None), None)
     if name is not None:
         raise InvalidError(
-            f"{name} is for a cluster that starts here: what the one at {address!r} offers is said where its "
+            f"{name} is for a cluster that starts here: what the one at {address!r} offers is set where its "
             "workers are started (marline worker --help)"
         )
 
 
 def _join(address: str, token: str | None) -> _native.Session:
     """Joins a cluster elsewhere."""
-    global _session, _at
+    global _session, _address_and_token
     try:
         token = _token_of_environment() if token is None else token
-        # Neither is looked up here: a cluster that is restarted has another token and another socket.
-        _at = None if address == "auto" else address, token
-        _session = _native.Session.join(*_at)
+        # The record of a local cluster is not read here: after a restart it has another token and
+        # socket.
+        _address_and_token = None if address == "auto" else address, token
+        _session = _native.Session.join(*_address_and_token)
     except WorkerLostError as error:
         instead = 'marline.init("local") starts one in this process'
         raise ClusterUnavailableError(f"{error}; {instead}") from None
@@ -228,13 +258,13 @@ def _join(address: str, token: str | None) -> _native.Session:
 
 
 def _embed(amounts: dict[str, Any], store: dict[str, Any], shows_output: bool) -> tuple[_native.Session, str]:
-    """Starts a cluster in this process; says where it is."""
+    """Starts a cluster in this process. Returns the session and the address."""
     import json
 
-    global _session, _folder, _at
+    global _session, _folder, _address_and_token
     method = os.environ.get("MARLINE_START_METHOD", "fork")
     if method not in ("fork", "spawn"):
-        raise InvalidError(f"MARLINE_START_METHOD is {method!r}: executors come by 'fork' or 'spawn'")
+        raise InvalidError(f"MARLINE_START_METHOD is {method!r}: it is 'fork' or 'spawn'")
     _folder = _made_folder()
     if amounts["num_cpus"] is None:
         amounts = {**amounts, "num_cpus": float(_native.available_cpus())}
@@ -256,16 +286,16 @@ def _embed(amounts: dict[str, Any], store: dict[str, Any], shows_output: bool) -
         _remove(_folder)
         _folder = None
         raise
-    _at = here, None
-    # While the executors start. Not at the end: what is first imported there executes code, for which CPython
-    # forgets that an interrupt ends the process, and its exit code would not say so.
+    _address_and_token = here, None
+    # Imported now, while the executors start, and not at exit. An import at exit runs code, and
+    # then CPython forgets that an interrupt ends the process: the exit code would be wrong.
     import shutil  # noqa: F401
 
     return _session, here
 
 
 def _made_folder() -> str:
-    """A folder that nobody else looks into."""
+    """Makes a folder that only this user can read."""
     folder = os.path.join(os.environ.get("TMPDIR") or "/tmp", f"marline-{os.urandom(4).hex()}")
     if len(os.fsencode(folder)) > MAX_FOLDER_BYTES:
         folder = os.path.join("/tmp", os.path.basename(folder))
@@ -273,7 +303,7 @@ def _made_folder() -> str:
         os.mkdir(folder, 0o700)
         return folder
     except OSError:
-        import tempfile  # It knows other places, and other names.
+        import tempfile  # Tries other folders and other names.
 
         return tempfile.mkdtemp(prefix="marline-")
 
@@ -285,7 +315,7 @@ def _remove(folder: str) -> None:
 
 
 def _token_of_environment() -> str | None:
-    """The token in the file that the environment names, if it names one."""
+    """Returns the token from the file that MARLINE_TOKEN_FILE names, if it is set."""
     file = os.environ.get("MARLINE_TOKEN_FILE")
     if not file:
         return None
@@ -298,10 +328,10 @@ def _token_of_environment() -> str | None:
 
 
 def _found(address: str | None, token: str | None) -> tuple[str, str | None]:
-    """Where the cluster is at the moment, and its token."""
+    """Returns the current address and token of the cluster."""
     if address is not None and token is not None:
         return address, token
-    found = _native.Session.here(address)
+    found = _native.Session.find_local_cluster(address)
     if found is None:
         assert address is not None
         return address, token
@@ -309,7 +339,9 @@ def _found(address: str | None, token: str | None) -> tuple[str, str | None]:
 
 
 def shutdown() -> None:
-    """Ends the session, and the cluster if it lives in this process. Again, it changes nothing.
+    """Ends the session, and the cluster if it is embedded in this process.
+
+    A second call does nothing.
 
     >>> import marline
     >>> running = marline.init(num_cpus=2)
@@ -321,13 +353,17 @@ def shutdown() -> None:
 
 
 def _shutdown(is_cut_short: bool) -> None:
-    """Ends the session. A program that an exception cut short did not come to read what it holds."""
+    """Ends the session.
+
+    ``is_cut_short``: an exception ended the program before it could read its results. Then failures
+    whose references still exist are not printed as unread.
+    """
     global _session, _folder, _printer
     with _lock:
         session, _session = _session, None
         folder, _folder = _folder, None
         printer, _printer = _printer, None
-        if home is None:
+        if executor_cluster is None:
             _leave_surroundings()
     if session is not None:
         session.close_unread(not is_cut_short)
@@ -341,7 +377,7 @@ def _shutdown(is_cut_short: bool) -> None:
 
 
 def _at_exit() -> None:
-    # Python has printed the exception that ends the program, if one does.
+    # `last_value` is the exception that has ended the program, if one did.
     _shutdown(is_cut_short=getattr(sys, "last_value", None) is not None)
 
 
@@ -349,41 +385,42 @@ atexit.register(_at_exit)
 
 
 def _leave_surroundings() -> None:
-    """What ``init`` said of all work is over."""
-    _runtime_env.around = _runtime_env.NOTHING
-    _namespace.say(None)
+    """Resets the runtime environment and the namespace that ``init`` has set for all work."""
+    _runtime_env.default_env = _runtime_env.NOTHING
+    _namespace.set_for_driver(None)
 
 
 def _forked() -> None:
-    """In a fork: what its parent had is not its own."""
+    """In a fork: forgets the session, which belongs to the parent."""
     global _session, _folder, _printer, _lock
     _native.forked()
     _lock = threading.Lock()
     _session = _folder = _printer = None
-    if home is None:
+    if executor_cluster is None:
         _leave_surroundings()
 
 
 os.register_at_fork(
     before=_native.about_to_fork,
-    # Other threads may have begun to read something after it was said.
+    # Again after the fork: other threads may have started to read a blob after the first call.
     after_in_parent=_native.about_to_fork,
     after_in_child=_forked,
 )
 
 
-def status() -> _native.Status:
-    """Whom to ask about the cluster."""
+def status() -> _native.StatusClient:
+    """Returns a client for questions about the cluster."""
     current()
-    assert _at is not None
-    return _native.Status(*_found(*_at))
+    assert _address_and_token is not None
+    return _native.StatusClient(*_found(*_address_and_token))
 
 
 def put(value: Any, *, durable: bool = False) -> ObjectRef:
-    """Puts a value where tasks can use it by reference: it travels once, however many do.
+    """Puts a value into the cluster, and returns a reference to it.
 
-    What is put is lost with the node that has it, unless it is ``durable``: then it is saved first, in a
-    folder that all nodes see (``marline worker --durable-dir``).
+    The value travels once, no matter how many tasks use it. It is lost with its node, unless it is
+    ``durable``: then it is saved first, in a folder that all nodes see (``marline worker
+    --durable-dir``). A value that cannot be pickled is a ``TypeError``.
 
     >>> import marline
     >>> with marline.init(num_cpus=2):
@@ -405,7 +442,10 @@ def get(refs: Sequence[ObjectRef], *, timeout: float | None = None) -> list[Any]
 
 
 def get(refs: ObjectRef | Sequence[ObjectRef], *, timeout: float | None = None) -> Any:
-    """The value of a reference, or the values of several, when they have come; or the exception of one.
+    """Waits for the values of references, and returns them.
+
+    ``refs`` is a reference, or a list of references, whose values come in a list. If a task has
+    failed, its exception is raised. After ``timeout`` seconds a ``GetTimeoutError`` is raised.
 
     >>> import marline
     >>> with marline.init(num_cpus=2):
@@ -420,7 +460,7 @@ def get(refs: ObjectRef | Sequence[ObjectRef], *, timeout: float | None = None) 
         return _native.Session.get(refs, timeout)
     except TypeError:
         check_get(refs, timeout)
-        raise  # It is the task's own.
+        raise  # The arguments are right: a task has failed with this TypeError.
 
 
 def wait(
@@ -430,10 +470,12 @@ def wait(
     timeout: float | None = None,
     fetch_local: bool = True,
 ) -> tuple[list[ObjectRef], list[ObjectRef]]:
-    """Waits until ``num_returns`` have come or the time is over: those that have, and the others.
+    """Waits until ``num_returns`` values have come, at most ``timeout`` seconds.
 
-    A large value that another node has is brought to this one meanwhile, and has come when it is here; with
-    ``fetch_local=False`` it stays there, and has come as soon as it is made.
+    Returns two lists: ``num_returns`` references whose values have come (fewer after a timeout),
+    and the others. A large value on another node is fetched to this one meanwhile, and has come
+    when it is here. With ``fetch_local=False`` it stays on its node, and has come as soon as it
+    exists. A failed task counts as come.
 
     >>> import marline
     >>> with marline.init(num_cpus=2):
@@ -447,7 +489,7 @@ def wait(
     """
     refs = references("wait", refs)
     if not refs and num_returns == 1:
-        return [], []  # So ends a loop over what `wait` gives back.
+        return [], []  # A loop over the references that `wait` returns ends like this.
     if not hasattr(num_returns, "__index__"):
         raise TypeError(f"num_returns is {num_returns!r}: it is a whole number")
     if not 1 <= num_returns <= len(refs):
@@ -469,8 +511,11 @@ def wait(
 def cancel(
     ref: ObjectRef | ObjectRefGenerator | ContextFuture, *, force: bool = False, recursive: bool = True
 ) -> None:
-    """Asks a task to stop, and what it has submitted unless ``recursive`` is false; by force, it is killed at
-    once.
+    """Cancels a task or call: its references fail with ``TaskCancelledError``.
+
+    ``TaskCancelledError`` is raised in the running code. Work that the task has submitted is
+    cancelled, too, unless ``recursive`` is false. With ``force`` the process of a task is killed at
+    once; that needs ``recursive``. Values that have come stay.
 
     >>> import marline, time
     >>> with marline.init(num_cpus=2):
@@ -491,8 +536,8 @@ def cancel(
         raise TypeError(f"cancel() takes one reference, not {type(ref).__name__}{_stops(ref)}")
     if force and not recursive:
         raise UnsupportedError(
-            "force=True ends the process that waits for what the task submitted, and that with it: "
-            "recursive=False needs force=False"
+            "recursive=False needs force=False: force=True kills the process of the task, and the work that "
+            "the task has submitted ends with it"
         )
     if isinstance(ref, ObjectRefGenerator):
         ref._cancel(force, not recursive)
@@ -501,5 +546,5 @@ def cancel(
 
 
 def _stops(thing: Any) -> str:
-    """What ends it, if something does."""
+    """Returns a hint for an error message: the function that ends ``thing``."""
     return ": an actor is ended with kill()" if hasattr(thing, "_actor") else ""

@@ -1,7 +1,7 @@
-"""An executor that is a Python started anew, for code that a fork would trouble.
+"""An executor that is a newly started Python (``MARLINE_START_METHOD=spawn``).
 
-The fork that was to be one has become this program; what it knew comes over a pipe, whose number is its
-argument.
+It is for code that does not work in a fork. The fork server forks as usual. The fork then executes
+this module, and passes its setup through a pipe, whose descriptor is the only argument.
 """
 
 from __future__ import annotations
@@ -13,35 +13,38 @@ from typing import Any
 
 
 def become_spawned(variable: str) -> None:
-    """Makes this fork a Python of its own that is an executor. Standard streams are what they are to be."""
+    """Replaces this fork by a new Python that is an executor.
+
+    The standard streams are set already.
+    """
     from marline import _runtime_env, _session
 
-    said = {
+    setup = {
         "variable": variable,
         "path": sys.path,
-        "home": _session.home,
-        "packages": _runtime_env.folder,
+        "home": _session.executor_cluster,
+        "packages": _runtime_env.package_root,
     }
-    # Not the environment, which user code may show around: there is a token in it.
+    # Not in an environment variable, which user code may print: the setup has a token.
     reader, writer = os.pipe()
-    os.write(writer, json.dumps(said).encode())
+    os.write(writer, json.dumps(setup).encode())
     os.set_inheritable(reader, True)
     os.execv(sys.executable, [sys.executable, "-m", "marline._spawned", str(reader)])
 
 
 def main() -> None:
-    """Is an executor until this process ends."""
+    """Runs an executor until this process ends."""
     with os.fdopen(int(sys.argv[1]), "rb") as pipe:
-        said: dict[str, Any] = json.loads(pipe.read(MAX_BYTES))
-    sys.path[:] = said["path"]
+        setup: dict[str, Any] = json.loads(pipe.read(MAX_BYTES))
+    sys.path[:] = setup["path"]
     from marline import _forkserver, _runtime_env, _session
 
-    _session.home = said["home"] and tuple(said["home"])
-    _runtime_env.folder = said["packages"]
-    _forkserver.serve(said["variable"])
+    _session.executor_cluster = setup["home"] and tuple(setup["home"])
+    _runtime_env.package_root = setup["packages"]
+    _forkserver.serve(setup["variable"])
 
 
-# As much as a pipe holds without anybody who reads it.
+# The largest setup, in bytes: what a pipe holds before it is read.
 MAX_BYTES = 64 << 10
 
 if __name__ == "__main__":

@@ -1,29 +1,32 @@
-"""What is said of a name that there is not: what may have been meant."""
+"""Error messages about unknown names, with a suggestion for the name that was meant."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
 
-def meant(name: str, known: Iterable[str]) -> str:
-    """A question, if one that there is looks like it."""
-    import difflib  # Only for those who need it.
+def suggestion(name: str, known: Iterable[str]) -> str:
+    """Returns " (is 'x' meant?)" if a known name is similar to ``name``, else nothing."""
+    import difflib  # Imported here: only error messages need it.
 
     like = difflib.get_close_matches(name, known, n=1, cutoff=0.75)
     return f" (is {like[0]!r} meant?)" if like else ""
 
 
 def no_method(class_name: str, name: str, methods: Iterable[str]) -> AttributeError:
-    """What is said of a method that an actor has not; it may be an attribute."""
+    """Returns the error for a method that an actor does not have.
+
+    The name may be that of an attribute.
+    """
     public = [method for method in methods if not method.startswith("_")]
     return AttributeError(
-        f"actor {class_name} has no method {name!r}{meant(name, public)}: attributes cannot be read from "
-        "outside, write a method that returns it"
+        f"actor {class_name} has no method {name!r}{suggestion(name, public)}: attributes cannot be read "
+        "from outside, write a method that returns it"
     )
 
 
 def no_attribute(class_name: str, name: str) -> AttributeError:
-    """What is said to whoever sets an attribute of an actor."""
+    """Returns the error for setting an attribute of an actor handle."""
     return AttributeError(
         f"{name!r} of actor {class_name} cannot be set from outside: write a method that sets it"
     )

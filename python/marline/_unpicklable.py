@@ -1,4 +1,4 @@
-"""Finds what in a value cannot be pickled, or makes it too large, and says where it is."""
+"""Finds the part of a value that cannot be pickled, or makes code too large, for error messages."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from typing import Any
 
 from marline._errors import TooLargeError
 
-# How deep is looked, and at how many parts in all.
+# How deep the search goes, and how many parts it checks in all.
 MAX_DEPTH = 6
 MAX_PARTS = 2_000
-# A variable of fewer bytes is not named as what makes code too large.
+# A variable of fewer bytes is not named as the cause of code that is too large.
 MIN_NAMED_BYTES = 1 << 20
 
 
-# What the native module calls the arguments of a call: those by position, those by name, and what travels
-# along if something does.
+# The name that the native module passes for the arguments of a call: a tuple of positional
+# arguments, keyword arguments, and the context variables if there are any.
 ARGUMENTS = "arguments"
 
 
 def culprit(value: Any, name: str) -> tuple[str, Any]:
-    """The path to the smallest part that cannot be pickled, and that part."""
+    """Returns the path to the smallest part that cannot be pickled, and that part."""
     if name != ARGUMENTS:
         steps, part = _smallest(value)
         return name + steps, part
@@ -31,7 +31,7 @@ def culprit(value: Any, name: str) -> tuple[str, Any]:
 
 
 def _smallest(value: Any) -> tuple[str, Any]:
-    """How the smallest part is reached, and that part."""
+    """Returns the steps to the smallest part that cannot be pickled, and that part."""
     steps, part = "", value
     looked = 0
     for _ in range(MAX_DEPTH):
@@ -48,12 +48,16 @@ def _smallest(value: Any) -> tuple[str, Any]:
 
 
 def _argument(value: tuple[Any, ...]) -> tuple[str, Any]:
-    """The argument that cannot be pickled, as its caller knows it."""
-    by_position, by_name, *along = value
+    """Returns the name and the value of the argument that cannot be pickled."""
+    by_position, by_name, *context_values = value
     for which, argument in (*enumerate(by_position), *by_name.items()):
         if not _can_be_pickled(argument):
             return f"argument {which}", argument
-    return ("what travels along", along[0]) if along and along[0] else ("the arguments", value)
+    return (
+        ("the context variables", context_values[0])
+        if context_values and context_values[0]
+        else ("the arguments", value)
+    )
 
 
 def _can_be_pickled(value: Any) -> bool:
@@ -61,14 +65,14 @@ def _can_be_pickled(value: Any) -> bool:
     from marline._pickle import dumps_by_value
 
     try:
-        _native.noting(lambda: dumps_by_value(value))
+        _native.pickle_with_references(lambda: dumps_by_value(value))
     except Exception:
         return False
     return True
 
 
 def _members(value: Any) -> Iterator[tuple[str, Any]]:
-    """The parts of a value, and how each is reached."""
+    """Yields the parts of a value, each with the step to it."""
     if isinstance(value, dict):
         for key, member in value.items():
             yield f"[{key!r}]", member
@@ -94,12 +98,12 @@ def _attributes(value: Any) -> Iterator[tuple[str, Any]]:
         try:
             member = getattr(value, name)
         except Exception:
-            continue  # There is none, or it is computed, and that fails.
+            continue  # A slot without a value, or a computed attribute that fails.
         yield f".{name}", member
 
 
 def explain_size(code: Any, error: BaseException, name: str) -> TooLargeError:
-    """An error that says which variable makes a function or class too large."""
+    """Returns an error that names the variable which makes a function or class too large."""
     members = [(_pickled_bytes(member), step) for step, member in _parts_of_code(code)]
     size, step = max(members, default=(0, ""))
     if size < MIN_NAMED_BYTES:
@@ -113,7 +117,7 @@ def explain_size(code: Any, error: BaseException, name: str) -> TooLargeError:
 
 
 def _parts_of_code(code: Any) -> Iterator[tuple[str, Any]]:
-    """What a function uses, or what the methods of a class use and its own attributes."""
+    """Yields what a function uses; for a class, what its methods use, and its attributes."""
     if not inspect.isclass(code):
         yield from _members(code)
         return
@@ -129,14 +133,14 @@ def _pickled_bytes(value: Any) -> int:
     from marline._pickle import dumps_by_value
 
     try:
-        (pickled, _), _ = _native.noting(lambda: dumps_by_value(value))
+        (pickled, _), _ = _native.pickle_with_references(lambda: dumps_by_value(value))
     except Exception:
         return 0
     return len(pickled)
 
 
 def explain(value: Any, error: BaseException, name: str) -> TypeError:
-    """An error that says what cannot be pickled, and why."""
+    """Returns an error that names the part that cannot be pickled, and the reason."""
     path, part = culprit(value, name)
     kind = type(part)
     return TypeError(
@@ -149,6 +153,6 @@ def _advice(part: Any, name: str) -> str:
     if inspect.isgenerator(part) or inspect.isasyncgen(part):
         items = "[item async for item in …]" if inspect.isasyncgen(part) else "list(…)"
         if name == ARGUMENTS:
-            return f"A generator is iterated where it is: pass {items}."
-        return f'Its items stream if it is asked for with num_returns="streaming"; or return {items}.'
+            return f"A generator cannot travel: pass {items}."
+        return f'Use num_returns="streaming" to stream its items, or return {items}.'
     return "Make it inside the task or actor, or leave it out with __getstate__."

@@ -1,4 +1,7 @@
-"""The lines that a driver prints of failures whose errors nobody read; called by the native module."""
+"""The lines that a driver prints about failures whose errors were never read.
+
+Called by the native module.
+"""
 
 from __future__ import annotations
 
@@ -16,17 +19,20 @@ if TYPE_CHECKING:
 TOO_MANY = "(marline) other failures that nobody reads are not printed in this session: there are too many"
 
 
-def show(failures: Sequence[_native._Unread | None]) -> None:
-    """Writes a line for each failure to ``sys.stderr``; None says that there are too many."""
+def show(failures: Sequence[_native._UnreadFailure | None]) -> None:
+    """Writes a line for each failure to ``sys.stderr``.
+
+    ``None`` stands for the line about too many.
+    """
     text = "".join(f"{TOO_MANY if failure is None else line(failure)}\n" for failure in failures)
     if sys.stderr is not None:
-        with contextlib.suppress(Exception):  # Nobody reads it.
+        with contextlib.suppress(Exception):  # The stream may be closed.
             sys.stderr.write(text)
             sys.stderr.flush()
 
 
-def line(failure: _native._Unread) -> str:
-    """What is printed of one failure."""
+def line(failure: _native._UnreadFailure) -> str:
+    """Returns the line about one failure."""
     what, name, kind, class_name, message, is_value_gone, is_out_of_memory = failure
     if class_name is None:
         class_name = class_of(kind, is_value_gone, is_out_of_memory).__name__

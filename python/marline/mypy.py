@@ -1,7 +1,8 @@
-"""A plugin for mypy, which does not see what a decorator makes of a class: ``plugins = ["marline.mypy"]``.
+"""A plugin for mypy: ``plugins = ["marline.mypy"]``.
 
-A class that was made remote then has ``remote`` and ``options``. What they take is anything, as a reference
-may stand for each argument.
+By itself, mypy does not see how a decorator changes a class. With the plugin, a class with
+``@marline.remote`` has ``remote`` and ``options``. They accept any arguments, since a reference may
+stand for each one.
 """
 
 from __future__ import annotations
@@ -17,14 +18,14 @@ _DECORATORS = ("marline.remote", "marline._remote.remote")
 
 
 class MarlinePlugin(Plugin):
-    """See the module."""
+    """The plugin. See the module."""
 
     def get_class_decorator_hook_2(self, fullname: str) -> Callable[[ClassDefContext], bool] | None:
         return _add_methods if fullname in _DECORATORS else None
 
 
 def _add_methods(context: ClassDefContext) -> bool:
-    """Says whether it is done; if not, mypy comes again."""
+    """Adds ``remote`` and ``options`` to a class. Returns false if mypy has to call again later."""
     handle = context.api.named_type_or_none("marline._actor.ActorHandle")
     actor_class = context.api.named_type_or_none("marline._actor.ActorClass")
     if handle is None or actor_class is None:
@@ -38,5 +39,5 @@ def _add_methods(context: ClassDefContext) -> bool:
 
 
 def plugin(version: str) -> type[Plugin]:
-    """What mypy asks for."""
+    """The entry point that mypy calls."""
     return MarlinePlugin

@@ -1,11 +1,10 @@
-//! The command line: what was typed, turned into what it means. Nothing here
-//! measures; `main.rs` decides what to do with the result.
+//! The command line. `main.rs` decides what to do with the result.
 
 use std::path::PathBuf;
 use std::time::Duration;
 
 pub const HELP: &str = "\
-Measures Marline's in-process channels against other crates, in the same shapes.
+Measures Marline's channels within a process against other crates, in the same shapes.
 In benchmarks/channels:
 
   cargo run --release --                      everything, 5 rounds, about three minutes
@@ -15,7 +14,7 @@ In benchmarks/channels:
   cargo run --release -- --only threads/ping --rounds 9
   cargo run --release -- --pin --only threads   everything on one CPU (taskset -c 0)
 
-With the cost of the metrics, which takes a second build of the same program:
+To measure the cost of the metrics too, build the same program a second time:
 
   cargo build --release --no-default-features
   cp ../../target/bench-build/release/marline-bench-channels /tmp/without-metrics
@@ -23,30 +22,33 @@ With the cost of the metrics, which takes a second build of the same program:
 
   --only TEXT        only shapes whose name contains TEXT; may be given several times
   --rounds N         rounds per shape, median reported (default 5, quick 2, at most 99)
-  --quick            shorter runs: for finding out whether it works, not how fast
-  --json PATH        where to write the rows; a full run writes target/bench/channels.json
-                     (pinned: channels-pinned.json) by itself, a filtered one writes none
+  --quick            shorter runs: to see that it works, not how fast it is
+  --json PATH        where to write the rows; without it, a full run writes
+                     target/bench/channels.json (pinned: channels-pinned.json), and a run
+                     with --only writes no file
   --pin              run every measurement on CPU 0 only
   --without-metrics PATH
                      the same benchmark built with --no-default-features: adds the
                      contestant `marline without metrics` to the metrics shapes
-  --list, --help
+  --list             print the names of all shapes and contestants
+  --help             print this text
 
-How to read the result: nanoseconds per message, lower is better, median of the rounds.
-`ratio` is how many times faster ours is than the best rival that loses nothing; 0.5 is
-twice as slow. kanal is shown and left out of that ratio, because it loses values when a
-receive is cancelled. `~` marks a cell whose rounds differ more than three times, `!` a
-row that was measured while other processes used more than a tenth of the machine.
+How to read the result: nanoseconds per message, median of the rounds; lower is better.
+`ratio` is how many times faster Marline is than the best rival that loses nothing; 0.5
+is twice as slow. kanal is shown but left out of that ratio, because it loses values when
+a receive is cancelled. `~` marks a cell whose rounds differ by more than a factor of
+three. `!` marks a row that was measured while other processes used more than a tenth of
+the machine.
 
-Every measurement is a child process with a time limit: one that does not come back is
-killed, reported as `hung`, and skipped for the rest of its shape. The exit code is 1
-when ours hung, failed, or lost a message; speed never changes it.";
+Every measurement is a child process with a time limit. A child that exceeds it is
+killed, reported as `hung`, and its contestant is skipped for the rest of the shape. The
+exit code is 1 if Marline hung, failed, or lost a message. Speed never changes it.";
 
 pub enum Command {
     Help,
     List,
     Compare(Settings),
-    /// One measurement, as asked for by the parent process.
+    /// Runs one measurement, for the parent process.
     Child(Order),
 }
 
@@ -60,7 +62,7 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// How long one measurement should take.
+    /// Returns how long one measurement should take.
     pub fn target(&self) -> Duration {
         Duration::from_millis(if self.quick { 10 } else { 45 })
     }
@@ -70,7 +72,8 @@ impl Settings {
     }
 }
 
-/// What a child process is asked to run; no messages means: find out how many.
+/// The measurement that a child process runs. Without a number of messages it finds out how many a
+/// run should have.
 pub struct Order {
     pub shape: String,
     pub contestant: String,

@@ -1,8 +1,8 @@
-//! The C ABI: the same streams sent and received by C code, compiled by the C
-//! compiler and so through real calls, between two threads and between two
-//! coroutines on one. `marline` is the C library here; what it is compared with
-//! is the same channel from Rust. Not in the build without metrics, into which
-//! the C library would bring them back.
+//! The C ABI: C code sends and receives the same streams, between two threads, and
+//! between two coroutines on one thread. The C compiler compiles it, so every
+//! operation is a real call. In these shapes `marline` is the C library, and its
+//! rival is the same channel from Rust. They are not in the build without metrics:
+//! the C library would bring the metrics back.
 
 use crate::contestant::Shape;
 
@@ -46,16 +46,16 @@ mod c {
     use crate::contestant::{Contestant, Outcome};
     use std::time::Duration;
 
-    // Brings the library's symbols into the program.
+    // Links the C library into the program.
     use marline_channel_c as _;
 
-    // As src/c_abi.c defines them: any numbers will do.
+    // Defined in src/c_abi.c. Any arguments are valid, so the calls are safe.
     unsafe extern "C" {
         pub safe fn marline_bench_threads(capacity: u64, count: u64) -> f64;
         pub safe fn marline_bench_coroutines(count: u64) -> f64;
     }
 
-    /// A contestant that measures itself, in nanoseconds per message.
+    /// Returns a contestant that measures itself, in nanoseconds per message.
     pub fn measured(run: impl Fn(u64) -> f64 + 'static) -> Contestant {
         Contestant::new("marline", move |messages| Outcome {
             messages,

@@ -1,10 +1,10 @@
-//! The border between shapes and rivals: what a stream, a ping or a select may
-//! ask of a queue-like channel. A rival implements `TaskChannel` (ends are
-//! awaited), `ThreadChannel` (ends block their thread) or both; a shape knows
-//! only these traits. Other kinds of channel have their own trait next to
-//! their shape: `shapes/oneshot.rs`, `shapes/newest.rs`, `shapes/batch.rs`.
+//! The traits between shapes and rivals: what a stream, a ping or a select needs of
+//! a queue-like channel. A rival implements `TaskChannel` (its ends are awaited),
+//! `ThreadChannel` (its ends block their thread), or both. A shape knows only these
+//! traits. Other kinds of channel have a trait beside their shape:
+//! `shapes/oneshot.rs`, `shapes/newest.rs`, `shapes/batch.rs`.
 
-/// How many values a channel holds while nobody receives; 0 is a rendezvous.
+/// How many values a channel holds before a send waits; 0 is a rendezvous.
 #[derive(Clone, Copy, PartialEq)]
 pub enum Capacity {
     Bounded(usize),
@@ -31,7 +31,7 @@ impl Ends {
     pub const SINGLE: Ends = Ends { senders: 1, receivers: 1 };
 }
 
-/// A payload: cheap to make, so that the channel and not the payload is timed.
+/// A payload. It is cheap to make, so that the time is that of the channel.
 pub trait Message: Send + Sync + Unpin + 'static {
     const NAME: &'static str;
     const BYTES: usize;
@@ -59,15 +59,16 @@ pub type Opened<Tx, Rx> = Option<(Vec<Tx>, Vec<Rx>)>;
 /// A channel used from async tasks.
 pub trait TaskChannel<T>: 'static {
     const NAME: &'static str;
-    /// Built for one producer or one consumer, so allowed to be faster.
+    /// Whether it is built for one producer or one consumer only. Such a rival is expected to be
+    /// faster.
     const SPECIALISED: bool = false;
     type Tx: Send + 'static;
     type Rx: Send + 'static;
-    /// `None` where this rival has no such channel.
+    /// Opens a channel. Returns `None` if this rival has no such channel.
     fn open(capacity: Capacity, ends: Ends) -> Opened<Self::Tx, Self::Rx>;
-    /// True when the value was accepted.
+    /// Sends a value. Returns whether the channel accepted it.
     fn send(tx: &mut Self::Tx, value: T) -> impl Future<Output = bool> + Send;
-    /// `None` when the channel is closed and drained.
+    /// Receives a value. Returns `None` when the channel is closed and empty.
     fn recv(rx: &mut Self::Rx) -> impl Future<Output = Option<T>> + Send;
     fn try_recv(rx: &mut Self::Rx) -> Option<T>;
 }

@@ -1,7 +1,8 @@
-//! One measurement is one child process, so that a rival that hangs, crashes or
-//! leaves threads behind disturbs nobody else. The protocol: arguments `--child
-//! SHAPE CONTESTANT MESSAGES` (0 = find out how many), and one line back:
-//! messages, nanoseconds, lost, doubled.
+//! Child processes: each measurement runs in one of its own. So a rival that hangs,
+//! crashes or leaves threads behind does not disturb the others.
+//!
+//! The arguments are `--child SHAPE CONTESTANT MESSAGES` (0: find out how many). The
+//! child prints one line: messages, nanoseconds, lost, doubled.
 
 use crate::arguments::Order;
 use crate::contestant::{Outcome, Program, Shape};
@@ -13,17 +14,18 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
-/// A run is meant to take 45 ms; one that needs this long does not come back.
+/// The longest time of a measurement. A run is meant to take 45 ms, so a child that needs this long
+/// hangs.
 pub const LIMIT: Duration = Duration::from_secs(5);
 
-/// Calibration grows the number of messages until a run takes this long.
+/// Calibration raises the number of messages until a run takes this long.
 const CALIBRATION: Duration = Duration::from_millis(4);
 
-/// The part of a run that is done once beforehand and thrown away.
+/// Before a run, one part in this many is run without being measured.
 const WARM_UP: u64 = 8;
 
-/// glibc keeps freed memory, so that a queue pays for its memory once and not
-/// page by page in every run; without this, unbounded shapes time the kernel.
+/// Lets glibc keep freed memory, so that a queue pays for its memory once and not
+/// page by page in every run. Otherwise unbounded shapes would measure the kernel.
 const KEEP_MEMORY: [(&str, &str); 3] = [
     ("MALLOC_TRIM_THRESHOLD_", "33554432"),
     ("MALLOC_MMAP_THRESHOLD_", "33554432"),
@@ -36,7 +38,7 @@ pub enum Failure {
     Crashed,
 }
 
-/// Starts a child and waits for its answer, at most as long as `LIMIT`.
+/// Runs a measurement in a child process. Waits for its answer for at most [`LIMIT`].
 pub fn ask(
     program: &Path,
     pin: bool,
@@ -82,7 +84,7 @@ fn parse(text: &str) -> Option<Outcome> {
     Some(Outcome { messages, elapsed: Duration::from_nanos(nanoseconds), lost, doubled })
 }
 
-/// The other side of `ask`.
+/// Runs the measurement that [`ask`] has started this process for, and prints the answer.
 pub fn answer(shapes: &[Shape], order: &Order) -> Result<(), String> {
     let shape = shapes.iter().find(|shape| shape.name == order.shape).ok_or("no such shape")?;
     let contestant = shape
@@ -112,7 +114,8 @@ pub fn answer(shapes: &[Shape], order: &Order) -> Result<(), String> {
     Ok(())
 }
 
-/// A whole chunk where there is one: its memory is then there.
+/// Returns how many messages the warm-up has. It is a whole chunk if there are chunks, so that
+/// their memory is there.
 fn warm_up(messages: u64, chunk: u64) -> u64 {
     if chunk == u64::MAX { messages.div_ceil(WARM_UP) } else { messages.min(chunk) }
 }

@@ -1,14 +1,14 @@
-//! What is measured: a `Shape` is a question ("one-way ping at capacity 0"), a
-//! `Contestant` is one crate's answer, an `Outcome` is what one run of it gave.
-//! The list of all shapes is in `shapes.rs`.
+//! What is measured. A `Shape` is a question ("one-way ping at capacity 0"), a
+//! `Contestant` is the code of one crate that answers it, and an `Outcome` is the
+//! result of a run. `shapes.rs` lists all shapes.
 
 use std::ops::Add;
 use std::time::Duration;
 
 pub struct Shape {
     pub name: String,
-    /// Most messages in one go, which bounds the memory of unbounded queues;
-    /// longer runs repeat the shape.
+    /// The most messages in one go, which bounds the memory of unbounded queues.
+    /// Longer runs repeat the shape.
     pub chunk: u64,
     pub contestants: Vec<Contestant>,
 }
@@ -30,11 +30,11 @@ pub struct Contestant {
     pub run: Run,
 }
 
-/// Runs about so many messages through the shape.
+/// Runs about this many messages through the shape.
 pub type Run = Box<dyn Fn(u64) -> Outcome>;
 
-/// Which executable the child process is: the same crate built with other
-/// features can only be another program.
+/// The program that the child process runs. A build of our crate with other features
+/// must be another program.
 #[derive(Clone, Copy, PartialEq)]
 pub enum Program {
     This,
@@ -56,14 +56,14 @@ impl Contestant {
 pub struct Outcome {
     pub messages: u64,
     pub elapsed: Duration,
-    /// Accepted by the channel and never received.
+    /// How many messages the channel accepted and never delivered.
     pub lost: u64,
-    /// Received, although the sender was told that it was not sent.
+    /// How many messages arrived although the sender was told that they were not sent.
     pub doubled: u64,
 }
 
 impl Outcome {
-    /// These accounts, for so many messages in so much time.
+    /// Returns these losses with this number of messages and this time.
     pub fn over(self, messages: u64, elapsed: Duration) -> Outcome {
         Outcome { messages, elapsed, ..self }
     }

@@ -1,7 +1,7 @@
-//! Where the two sides of a channel run: tasks on one or two tokio workers, or
-//! operating-system threads. Both runners start every side, time from the
-//! first start to the last end, and add up what the two sides counted. Thread
-//! start is left out (barrier); the spawn of a task is in.
+//! Where the two sides of a channel run: as tasks on one or two tokio workers, or as
+//! operating-system threads. Both runners start every side, measure the time from
+//! the first start to the last end, and add up what the sides counted. The time
+//! includes the spawn of a task, but not the start of a thread (there is a barrier).
 
 use std::future::Future;
 use std::sync::Barrier;
@@ -33,7 +33,7 @@ impl Tasks {
         runtime.expect("a tokio runtime starts")
     }
 
-    /// Runs `driver` as a task, so that it sits on a worker in both contexts.
+    /// Runs `driver` as a task, so that it runs on a worker in both contexts.
     pub fn block_on<F>(self, driver: F) -> F::Output
     where
         F: Future<Output: Send> + Send + 'static,
@@ -43,7 +43,7 @@ impl Tasks {
     }
 }
 
-/// What both sides counted, and how long they took together.
+/// How many messages each side counted, and how long the run took.
 pub struct Finish {
     pub elapsed: Duration,
     pub sent: u64,
@@ -77,8 +77,8 @@ where
     R: FnOnce() -> u64 + Send,
 {
     let barrier = Barrier::new(senders.len() + receivers.len());
-    // Each thread takes its own times: with more threads than cores the one
-    // that started them may see the barrier open long after it did.
+    // Each thread takes its own times. With more threads than cores, the thread
+    // that started them may see the barrier open long after it opened.
     fn timed(barrier: &Barrier, body: impl FnOnce() -> u64) -> (Instant, Instant, u64) {
         barrier.wait();
         let start = Instant::now();

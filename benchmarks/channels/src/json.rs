@@ -1,5 +1,5 @@
-//! The rows for machines, in the form every benchmark of this project writes
-//! (STYLE.md, "Benchmarks").
+//! The rows as JSON, in the form that every benchmark of this project writes:
+//! `commit`, `machine`, and `rows` as in the function `row`.
 
 use crate::machine;
 use crate::shapes::FLOOR;
@@ -56,7 +56,8 @@ fn row(verdict: &Verdict, rivals: Map<String, Value>) -> Value {
     })
 }
 
-/// No ratio to zero: 1 when ours lost nothing, else 0.
+/// Returns the row of lost messages. A ratio to zero does not exist: it is 1 if ours lost nothing,
+/// else 0.
 fn losses(measured: &Measured) -> Value {
     let lost = |name: &str| Some(json!(measured.cell(name)?.unaccounted()));
     let ours = measured.cell(OURS).map(|cell| cell.unaccounted());

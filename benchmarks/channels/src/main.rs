@@ -1,9 +1,12 @@
-//! Marline's channels and everyone else's, in the same shapes, in one run.
+//! The channel benchmark: Marline's channels and those of other crates, in the same
+//! shapes, in one run.
 //!
-//! `shapes` asks the questions, `rivals` adapts the crates, `channel` is the
-//! border between them. `tournament` runs every contestant in turn, each
-//! measurement in a `child` process; `verdict` compares; `report` and `json`
-//! write it down. `--help` explains the use.
+//! - `shapes`: the questions. `rivals`: adapters of the crates. `channel`: the traits
+//!   between them.
+//! - `tournament`: runs all contestants in turn, each measurement in a `child` process.
+//! - `verdict`: compares. `report` and `json`: print and write the results.
+//!
+//! `--help` explains the use.
 
 mod arguments;
 mod c_abi;
@@ -53,7 +56,7 @@ fn list() {
     }
 }
 
-/// True when ours did not fail.
+/// Runs the comparison. Returns whether ours hung nowhere and lost nothing.
 fn compare(settings: &Settings) -> Result<bool, String> {
     let load_before = machine::load();
     let measured = tournament::play(shapes::all(), settings);

@@ -1,5 +1,4 @@
-//! The tables for people, in Markdown, so that they can be pasted into
-//! docs/benchmarks/channels.md as they are.
+//! The results as Markdown tables for docs/benchmarks/channels.md.
 
 use crate::arguments::Settings;
 use crate::child::{Failure, LIMIT};
@@ -15,7 +14,7 @@ const NOT_MEASURED: &str = "\
 - async runtimes other than tokio; hosted channels (their own benchmark);
 - idle machines: the load average above is part of the result.";
 
-/// A shape is marked when others used more of the machine than this meanwhile.
+/// A shape is marked if other processes used more than this part of the machine meanwhile.
 const DISTURBED: f64 = 0.1;
 
 pub fn print(all: &[Measured], settings: &Settings, load_before: &str) {
@@ -54,7 +53,7 @@ pub fn print(all: &[Measured], settings: &Settings, load_before: &str) {
     }
 }
 
-/// The contestants of these rows, ours first.
+/// Returns the contestants of these rows, ours first.
 fn columns<'a>(rows: &[&'a Measured]) -> Vec<&'a str> {
     let mut names: Vec<&str> = Vec::new();
     for cell in rows.iter().flat_map(|measured| &measured.cells) {
@@ -158,7 +157,8 @@ fn summary(all: &[Measured]) {
     }
 }
 
-/// Every select shape, and any other shape in which something went missing.
+/// Prints the losses of every select shape, and of other shapes in which a message was lost or
+/// doubled.
 fn accounts(all: &[Measured]) {
     let missing = |measured: &Measured| measured.cells.iter().any(|cell| cell.unaccounted() > 0);
     let rows: Vec<&Measured> = all
@@ -208,9 +208,10 @@ fn failures(all: &[Measured]) {
     }
 }
 
-/// Whether ours hung, crashed, lost a message, or doubled one in its own
-/// select. Under a foreign select a dropped send may have taken place, for
-/// anyone who hands values straight to a waiting receiver.
+/// Whether ours hung, crashed, lost a message, or doubled one in its own select.
+/// Under another crate's select a dropped send may have taken place. That is so for
+/// every channel that hands values directly to a waiting receiver, so it does not
+/// count here.
 pub fn ours_failed(all: &[Measured]) -> bool {
     let mut cells = all.iter().flat_map(|measured| &measured.cells);
     cells.any(|cell| {

@@ -1,6 +1,6 @@
-//! One file per crate, ours among them: each adapts its crate to the traits of
-//! `channel.rs` and of the shapes, by the cheapest public call that does what
-//! the shape asks. No timing here; the shapes decide who takes part.
+//! The rivals and ours, one file for each crate. Each adapts its crate to the traits
+//! of `channel.rs` and of the shapes, with the cheapest public call that does what
+//! the shape asks. The shapes measure, and decide which crates take part.
 
 mod async_channel;
 mod crossbeam;

@@ -1,6 +1,6 @@
-//! Every question the benchmark asks, in the order of the report. One file per
-//! family; each lists its own contestants, because who can take part depends on
-//! what is asked.
+//! All questions of the benchmark, in the order of the report: one file for each
+//! family. Each file lists its contestants, because not every crate can answer every
+//! question.
 
 pub mod batch;
 mod floor;
@@ -28,7 +28,7 @@ pub fn all() -> Vec<Shape> {
     shapes
 }
 
-/// The contestants that can take part, in the given order.
+/// Returns the contestants that can take part, in the same order.
 fn present<const N: usize>(contestants: [Option<Contestant>; N]) -> Vec<Contestant> {
     contestants.into_iter().flatten().collect()
 }

@@ -1,6 +1,6 @@
-//! The rounds: in each shape every contestant is calibrated once, then all of
-//! them run in turn, round after round, each round starting with another one,
-//! so that the machine's moods are shared out evenly.
+//! The rounds. In each shape every contestant is calibrated once. Then all of them
+//! run in turn, round after round, and each round starts with another contestant. So
+//! slow and fast phases of the machine hit all of them alike.
 
 use crate::arguments::Settings;
 use crate::child::{Failure, ask};
@@ -14,14 +14,14 @@ use std::time::Instant;
 pub struct Cell {
     pub name: &'static str,
     pub specialised: bool,
-    /// Nanoseconds per message, one per round.
+    /// Nanoseconds per message, one value for each round.
     pub samples: Vec<f64>,
     pub total: Outcome,
     pub failure: Option<Failure>,
 }
 
 impl Cell {
-    /// The median; nothing for a contestant that did not finish all rounds.
+    /// Returns the median. Nothing for a contestant that did not finish all rounds.
     pub fn nanoseconds(&self) -> Option<f64> {
         if self.failure.is_some() || self.samples.is_empty() {
             return None;
@@ -36,7 +36,7 @@ impl Cell {
         })
     }
 
-    /// How many times the slowest round is slower than the fastest.
+    /// Returns how many times slower the slowest round is than the fastest.
     pub fn spread(&self) -> f64 {
         let slowest = self.samples.iter().copied().fold(0.0, f64::max);
         let fastest = self.samples.iter().copied().fold(f64::MAX, f64::min);
@@ -50,7 +50,7 @@ impl Cell {
 
 pub struct Measured {
     pub shape: String,
-    /// The part of the machine that others used meanwhile, 0 to 1.
+    /// The part of the machine that other processes used meanwhile: 0 to 1.
     pub others: f64,
     pub cells: Vec<Cell>,
 }

@@ -1,5 +1,5 @@
-//! What the numbers say about ours: the best lossless rival, the ratio to it,
-//! and the goal that ratio has. Pure; printed by `report.rs` and `json.rs`.
+//! Compares ours with the rivals: the best lossless rival, the ratio to it, and the
+//! goal of that ratio. `report.rs` and `json.rs` print it.
 
 use crate::shapes::FLOOR;
 use crate::tournament::{Cell, Measured};
@@ -7,15 +7,16 @@ use crate::tournament::{Cell, Measured};
 pub const OURS: &str = "marline";
 pub const WITHOUT_METRICS: &str = "marline without metrics";
 
-/// Loses values when a receive is cancelled: shown, never the one to beat.
+/// The rival that loses values when a receive is cancelled. It is shown, but never the best rival.
 pub const LOSSY: &str = "kanal";
 
+/// The least ratio to a rival of the same kind.
 const GOAL: f64 = 0.8;
-/// Against a rival built for one producer or one consumer only.
+/// The least ratio to a rival that is built for one producer or one consumer only.
 const GOAL_SPECIALISED: f64 = 0.6;
-/// Metrics are meant to be nearly free.
+/// The least ratio to ours without metrics, which should be nearly free.
 const GOAL_METRICS: f64 = 0.9;
-/// Within a factor of two of the floor.
+/// The least ratio to the floor: at most twice its time.
 const GOAL_FLOOR: f64 = 0.5;
 
 pub struct Verdict {
@@ -27,7 +28,7 @@ pub struct Verdict {
 }
 
 impl Verdict {
-    /// How many times faster ours is.
+    /// Returns how many times faster ours is.
     pub fn ratio(&self) -> Option<f64> {
         self.ours.map(|ours| self.rival / ours)
     }
@@ -54,7 +55,7 @@ impl Measured {
         self.shape.contains("/metrics ")
     }
 
-    /// Against the fastest rival that lost nothing here and is not known to.
+    /// Compares with the fastest rival that lost nothing here and is not known to lose values.
     pub fn verdict(&self) -> Option<Verdict> {
         let (rival, against) = self
             .cells
@@ -87,7 +88,7 @@ impl Measured {
         Some(self.nanoseconds(LOSSY)? / self.nanoseconds(OURS)?)
     }
 
-    /// Against the floor, where it took part.
+    /// Compares with the floor, if it took part.
     pub fn floor_verdict(&self) -> Option<Verdict> {
         let rival = self.nanoseconds(FLOOR)?;
         let ours = self.nanoseconds(OURS);

@@ -1,4 +1,4 @@
-//! The command line: what was typed, turned into what it means.
+//! The command line.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -15,25 +15,25 @@ Measures a Marline cluster: tasks, calls, actors, failures, and the controller's
                    call/embedded, call/tcp, call/unix, actor/create, actor/many,
                    failover, decisions/workers, decisions/pending, decisions/shapes, decisions/memory, idle
   --rounds N       interleaved rounds, median reported (default 5, quick 2, at most 99)
-  --quick          shorter runs: for finding out whether it works, not how fast
-  --marline PATH   the `marline` program, for what an idle `marline up` costs; skipped without
+  --quick          shorter runs: to see that it works, not how fast it is
+  --marline PATH   the `marline` program, to measure an idle `marline up`; without it, that is skipped
   --plot           draw the cost of a decision to docs/benchmarks/cluster-decisions.svg
-  --json PATH      where to write the rows; a full run writes target/bench/cluster.json by itself,
-                   a filtered one writes none
-  --profile WHAT N run one of ours alone for N seconds, for a profiler: WHAT is one of
+  --json PATH      where to write the rows; without it, a full run writes target/bench/cluster.json,
+                   and a run with --only writes no file
+  --profile WHAT N run one shape of Marline alone for N seconds, for a profiler: WHAT is one of
                    task/embedded, task/tcp, task/unix, call/embedded, call/tcp, call/unix, with
-                   `-rate` behind it for many at a time; or decisions/workers-N,
+                   the suffix `-rate` for many at a time; or decisions/workers-N,
                    decisions/pending-N, decisions/short-workers-N, decisions/short-pending-N
-  --help
+  --help           print this text
 
-How to read the result: `ratio` is how many times better ours is than `against`; 0.5 is half as
-good. A row reaches its goal when its ratio is at least the goal. `goal` as `against` is the
-goal itself. Speed never changes the exit code.";
+How to read the result: `ratio` is how many times better Marline is than `against`; 0.5 is half as
+good. A row reaches its goal when its ratio is at least the goal. If `against` is `goal`, the rival
+is a fixed value. Speed never changes the exit code.";
 
 pub enum Command {
     Help,
     Measure(Settings),
-    /// This program as something else, as asked for by its parent.
+    /// Runs this program in another role, for its parent process.
     Child(Vec<String>),
 }
 
@@ -52,7 +52,7 @@ impl Settings {
         self.only.is_empty() || self.only.iter().any(|text| shape.contains(text.as_str()))
     }
 
-    /// So many, or a fifth when it is to be quick.
+    /// Returns the count, or a fifth of it with `--quick`.
     pub fn count(&self, count: usize) -> usize {
         if self.quick { count / 5 } else { count }
     }

@@ -1,34 +1,35 @@
-//! Contestants that take turns: in each round everyone measures once, each round starting with another
-//! one, so that the machine's moods are shared out evenly. What is reported is the median over rounds.
+//! Contests: in each round every contestant is measured once, and each round starts with another
+//! contestant. So slow and fast phases of the machine hit all of them alike. The result is the
+//! median over the rounds.
 
 use crate::arguments::Settings;
 use std::time::{Duration, Instant};
 
-/// One round of latencies: at most so many, and no longer than this.
+/// One round of latencies: the most round trips, the warm-up before them, and the longest time.
 const ROUND_TRIPS: usize = 3_000;
 const WARM_UP: usize = 200;
 const LATENCY_TIME: Duration = Duration::from_secs(1);
-/// One round of many at a time.
+/// How many requests one round of many at a time has.
 pub const BULK: usize = 30_000;
 
-/// Somebody who can be asked and answers.
+/// One of ours or a rival: something that answers requests.
 pub struct Contestant {
     pub name: &'static str,
-    /// Asks once, and waits for the answer.
+    /// Makes one request, and waits for the answer.
     pub once: Box<dyn FnMut()>,
-    /// Asks so often without waiting in between, then waits for all answers.
+    /// Makes this many requests without waiting in between, then waits for all answers.
     pub bulk: Option<Box<dyn FnMut(usize)>>,
 }
 
-/// What came out, medians over the rounds.
+/// The result of a contestant: medians over the rounds.
 #[derive(Clone, Debug)]
 pub struct Score {
     pub name: &'static str,
-    /// Microseconds.
+    /// Round trips, in microseconds.
     pub p50: f64,
     pub p95: f64,
     pub p99: f64,
-    /// Per second.
+    /// Requests per second, many at a time.
     pub rate: Option<f64>,
 }
 

@@ -1,5 +1,5 @@
-//! Where and with what the numbers were made: processor, kernel, load, compiler, commit and the versions
-//! of the crates that matter (from the lock file this program was built by).
+//! The machine and the build that the numbers are from: processor, kernel, load, compiler, commit,
+//! and the versions of the crates that matter, from the lock file of this build.
 
 use std::fs::read_to_string;
 use std::path::{Path, PathBuf};
@@ -26,8 +26,8 @@ pub fn load() -> String {
     load.split_whitespace().take(3).collect::<Vec<_>>().join(" ")
 }
 
-/// Processor time since boot, in ticks: how much there was, how much was used
-/// by anyone, and how much of that by this process and its ended children.
+/// Processor time since boot, in ticks: all of it, the part that was used, and the part of that
+/// which this process and its ended children used.
 #[derive(Clone, Copy)]
 struct Ticks {
     offered: u64,
@@ -37,25 +37,25 @@ struct Ticks {
 
 impl Ticks {
     fn now() -> Option<Ticks> {
-        // Signed, because a process without a terminal has the terminal -1.
+        // Parsed as signed: the terminal of a process without one is -1.
         let numbers = |text: &str| -> Vec<u64> {
             let words = text.split_whitespace();
             words.map(|word| word.parse().unwrap_or(0_i64).max(0) as u64).collect()
         };
         let stat = read_to_string("/proc/stat").ok()?;
-        // user nice system idle iowait irq softirq steal, guests being in user.
+        // The words: user nice system idle iowait irq softirq steal. Guests are in user.
         let all = numbers(stat.lines().next()?.strip_prefix("cpu")?);
         let idle = all.get(3)? + all.get(4)?;
         let offered = all.iter().take(8).sum();
         let own = read_to_string("/proc/self/stat").ok()?;
-        // After the name in brackets and the state: utime, stime and those of
-        // the children are the words 11 to 14.
+        // After the name in brackets and the state, words 11 to 14 are utime and stime, of the
+        // process and of its children.
         let own = numbers(own.rsplit_once(") ")?.1.split_once(' ')?.1);
         Some(Ticks { offered, used: offered - idle, ours: own.get(10..14)?.iter().sum() })
     }
 }
 
-/// Watches how much of the machine others use meanwhile.
+/// Measures how much of the machine other processes use.
 pub struct Watch(Option<Ticks>);
 
 impl Watch {
@@ -63,7 +63,8 @@ impl Watch {
         Watch(Ticks::now())
     }
 
-    /// The part of the machine's processor time that others took, 0 to 1.
+    /// Returns the part of the machine's processor time that other processes used since the start:
+    /// 0 to 1.
     pub fn others(&self) -> f64 {
         let (Some(before), Some(after)) = (self.0, Ticks::now()) else { return 0.0 };
         let used = after.used.saturating_sub(before.used);
@@ -77,7 +78,7 @@ pub fn repository() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-/// `name version` of what the rivals, and our links, are made of.
+/// Returns the names and versions of the crates that the rivals and our links are made of.
 pub fn versions() -> String {
     let lock = include_str!("../Cargo.lock");
     let version = |name: &str| {

@@ -1,9 +1,13 @@
-//! What a cluster costs: tasks, calls, actors, failures and decisions, against what one would build by
-//! hand with the same libraries, in one run.
+//! The cluster benchmark: what tasks, calls, actors, failures and decisions cost, compared in the
+//! same run with what one would build by hand with the same libraries.
 //!
-//! `questions` ask, one file each; `rivals` are what ours is compared with; `contest` lets all of them
-//! run in turn; `child` starts this program again as a controller, a worker or an echo server;
-//! `report` writes it down. `--help` explains the use.
+//! - `questions`: one file for each question.
+//! - `rivals`: what Marline is compared with.
+//! - `contest`: runs all contestants in turn.
+//! - `child`: starts this program again as a controller, a worker or an echo server.
+//! - `report`: prints and writes the rows.
+//!
+//! `--help` explains the use.
 
 mod arguments;
 mod child;

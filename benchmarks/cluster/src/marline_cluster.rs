@@ -1,5 +1,5 @@
-//! Marline as it is measured: one program, as a cluster in this process, or as a controller and a worker
-//! in processes of their own with this process as the client.
+//! Marline as it is measured: a cluster in this process, or a controller and a worker in processes
+//! of their own with this process as the client.
 
 use crate::child::{Child, ready};
 use crate::contest::Contestant;
@@ -52,7 +52,7 @@ impl Transport {
         }
     }
 
-    /// Somewhere to listen that nobody else does.
+    /// Returns a free address to listen on.
     pub fn anywhere(self) -> String {
         match self {
             Transport::Embedded | Transport::Tcp => "127.0.0.1:0".into(),
@@ -61,7 +61,7 @@ impl Transport {
     }
 }
 
-/// Where the sockets of this run are; removed when it ends.
+/// Returns the folder for the sockets of this run. `main` removes it at the end.
 pub fn socket_folder() -> PathBuf {
     std::env::temp_dir().join(format!("marline-bench-{}", std::process::id()))
 }
@@ -73,7 +73,7 @@ fn socket_path() -> PathBuf {
     folder.join(NEXT.fetch_add(1, Relaxed).to_string())
 }
 
-/// A cluster that lives as long as this value.
+/// A running cluster. It ends when this value is dropped.
 pub struct MarlineCluster {
     pub client: Client,
     pub workers: Vec<Child>,
@@ -106,7 +106,7 @@ impl MarlineCluster {
         ours
     }
 
-    /// Another worker process.
+    /// Starts another worker process.
     pub fn add_worker(&mut self) {
         let controller = &self.controller.as_ref().expect("it is a process").ready_line;
         let executors =
@@ -121,7 +121,7 @@ impl MarlineCluster {
         actor
     }
 
-    /// A no-op task.
+    /// Returns a contestant whose request is a task that does nothing.
     pub fn task(&self) -> Contestant {
         let (client, same) = (self.client.clone(), self.client.clone());
         let once = move || client.task("nothing").submit::<()>(()).unwrap().wait().unwrap();
@@ -133,7 +133,7 @@ impl MarlineCluster {
         Contestant { name: "marline", once: Box::new(once), bulk: Some(Box::new(bulk)) }
     }
 
-    /// A call that returns its argument.
+    /// Returns a contestant whose request is a call that returns its argument.
     pub fn call(&self) -> Contestant {
         let actor = self.actor();
         let same = actor.clone();
@@ -149,13 +149,13 @@ impl MarlineCluster {
     }
 }
 
-/// The controller's process.
+/// Runs a controller, as a child process.
 pub fn controller(at: &str) {
     let controller = Controller::listen(at).expect("a controller listens");
     ready(controller.address());
 }
 
-/// A worker's process.
+/// Runs a worker, as a child process.
 pub fn worker(controller: &str, listen: &str, executors: &str) {
     let worker = Worker::of(program()).listen(listen);
     let worker = if executors == "threads" { worker.threads() } else { worker };

@@ -1,8 +1,8 @@
-//! What the kernel says about this or another process.
+//! What the kernel knows of a process: memory, processor time, children.
 
 use std::fs::read_to_string;
 
-/// Resident memory, in MiB.
+/// Returns the resident memory of a process, in MiB.
 pub fn resident(pid: u32) -> Option<f64> {
     let status = read_to_string(format!("/proc/{pid}/status")).ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
@@ -10,12 +10,12 @@ pub fn resident(pid: u32) -> Option<f64> {
     Some(kilobytes / 1024.0)
 }
 
-/// Resident memory of this process, in MiB.
+/// Returns the resident memory of this process, in MiB.
 pub fn resident_here() -> f64 {
     resident(std::process::id()).expect("the kernel knows this process")
 }
 
-/// Processor time it has used, in seconds, if it lives.
+/// Returns the processor time that a process has used, in seconds, if it is alive.
 pub fn processor_time(pid: u32) -> Option<f64> {
     let stat = read_to_string(format!("/proc/{pid}/stat")).ok()?;
     let fields: Vec<&str> = stat.rsplit_once(") ")?.1.split_whitespace().collect();
@@ -23,10 +23,10 @@ pub fn processor_time(pid: u32) -> Option<f64> {
     Some(ticks / TICKS_PER_SECOND)
 }
 
-/// What Linux reports processor time in, everywhere.
+/// The unit of processor time in `/proc`: Linux uses 100 ticks a second on every machine.
 const TICKS_PER_SECOND: f64 = 100.0;
 
-/// A process and everything it started.
+/// Returns a process and all its descendants.
 pub fn family(pid: u32) -> Vec<u32> {
     let mut family = vec![pid];
     let mut next = 0;

@@ -1,4 +1,4 @@
-//! The cost of a decision over the number of workers, drawn by hand.
+//! Draws the cost of a decision over the number of workers, as SVG.
 
 use crate::machine;
 use crate::report::Row;
@@ -10,13 +10,13 @@ const HEIGHT: f64 = 320.0;
 const MARGIN: f64 = 60.0;
 const COLOURS: [&str; 3] = ["#1f6feb", "#d1242f", "#1a7f37"];
 
-/// One line: its name, and (workers, nanoseconds per task).
+/// A line of the plot: its name, and its points (workers, nanoseconds per task).
 struct Line {
     name: String,
     points: Vec<(f64, f64)>,
 }
 
-/// Draws the rows of `decisions/workers`, if there are any.
+/// Draws the rows of `decisions/workers` into docs/benchmarks. Draws nothing if there are none.
 pub fn write(rows: &[Row]) -> io::Result<()> {
     let mut lines: Vec<Line> = Vec::new();
     for row in rows.iter().filter(|row| row.shape == "decisions/workers") {

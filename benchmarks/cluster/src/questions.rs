@@ -1,5 +1,5 @@
-//! The questions, one file each. A question that takes longer than it may is a hang: the program says
-//! which one, and ends.
+//! The questions, one file each. A question that takes longer than [`PATIENCE`] hangs: the program
+//! names it, and ends.
 
 pub mod actor;
 pub mod call;
@@ -52,9 +52,9 @@ fn with_time_limit<R>(name: &'static str, work: impl FnOnce() -> R) -> R {
     result
 }
 
-/// One of ours alone, for a profiler.
+/// Runs one shape of Marline alone, for a profiler.
 pub fn profile(what: &str, time: Duration) -> Result<(), String> {
-    let unknown = || format!("there is no {what}; --help lists what there is");
+    let unknown = || format!("--profile: there is no shape {what}; --help lists the shapes");
     let (shape, rate) = what.strip_suffix("-rate").map_or((what, false), |shape| (shape, true));
     let (kind, name) = shape.split_once('/').ok_or_else(unknown)?;
     if kind == "decisions" {
@@ -79,14 +79,15 @@ pub fn profile(what: &str, time: Duration) -> Result<(), String> {
     Ok(())
 }
 
-/// What is asked of a shape: against whom, and the least ratio; 0 for none.
+/// The goals of a shape. Of a round trip: the rival to compare with, and the least ratio (0: no
+/// goal).
 #[derive(Clone, Copy, Default)]
 pub struct Goals {
     pub round_trip: Option<(&'static str, f64)>,
     pub rate: Option<f64>,
 }
 
-/// The rows of a contest whose first score is ours.
+/// Returns the rows of a contest. The first score is ours.
 pub fn rows(shape: &str, scores: &[Score], goals: Goals) -> Vec<Row> {
     type Part = fn(&Score) -> f64;
     let parts: [(&str, Part); 3] =
@@ -99,7 +100,7 @@ pub fn rows(shape: &str, scores: &[Score], goals: Goals) -> Vec<Row> {
         for rival in rivals {
             row = row.rival(rival.name, part(rival));
         }
-        // What was asked is asked of the median: the tail of a shared machine is the machine's.
+        // The goal is for the median only: on a shared machine the tail is the machine's own.
         let (against, goal) = goals.round_trip.unwrap_or((rivals[0].name, 0.0));
         rows.push(row.against(against, if index == 0 { goal } else { 0.0 }));
     }

@@ -1,5 +1,5 @@
-//! The rows: as tables for people, in Markdown, to be pasted into docs/benchmarks/cluster.md; and as
-//! JSON for machines, in the form that every benchmark of this project writes.
+//! The rows: as Markdown tables for docs/benchmarks/cluster.md, and as JSON in the form that every
+//! benchmark of this project writes.
 
 use crate::arguments::Settings;
 use crate::machine;
@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 use std::io;
 use std::path::Path;
 
-/// The name of a constant that stands for a rival: the goal itself.
+/// The name of the rival that is a fixed value: the goal itself.
 pub const GOAL: &str = "goal";
 
 const NOT_MEASURED: &str = "\
@@ -16,7 +16,7 @@ const NOT_MEASURED: &str = "\
 - payloads beyond a few bytes, and tasks that do something;
 - more than one client or worker process at a time, and more than one thread that submits;
 - the rate of a raw socket, which depends on nothing but how many bytes go into one write;
-- pings, leases and reconnects (the simulator sees to their correctness);
+- pings, leases and reconnects (the simulator checks that they are correct);
 - idle machines: the load above is part of the result.";
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -25,7 +25,7 @@ pub enum Better {
     Higher,
 }
 
-/// One number of ours, and what it is compared with.
+/// A number of ours, and the rivals it is compared with.
 pub struct Row {
     pub shape: String,
     pub metric: String,
@@ -35,7 +35,7 @@ pub struct Row {
     pub rivals: Vec<(String, f64)>,
     /// The rival that the goal is stated for.
     pub against: String,
-    /// The least ratio that is good enough; 0 where none was asked for.
+    /// The least ratio that reaches the goal; 0 if there is no goal.
     pub goal: f64,
 }
 
@@ -51,14 +51,14 @@ impl Row {
         self
     }
 
-    /// Compares with this rival, and asks for this ratio.
+    /// Compares with this rival, and sets this ratio as the goal.
     pub fn against(mut self, name: &str, goal: f64) -> Row {
         self.against = name.into();
         self.goal = goal;
         self
     }
 
-    /// Asks for this value at least, or at most.
+    /// Sets a fixed value as the goal: at least or at most this, depending on what is better.
     pub fn asked(self, value: f64) -> Row {
         self.rival(GOAL, value).against(GOAL, 1.0)
     }
@@ -80,10 +80,7 @@ pub fn print(rows: &[Row], settings: &Settings, load_before: &str, others: f64) 
     println!("# Cluster\n");
     println!("- machine: {}", machine::describe());
     println!("- load average: {load_before} before, {} after;", machine::load());
-    println!(
-        "  processes that are not of the benchmark used {:.0} % of the machine",
-        others * 100.0
-    );
+    println!("  other processes used {:.0} % of the machine", others * 100.0);
     println!("- compiler: {}; commit: {}", machine::RUSTC, machine::COMMIT);
     println!("- {}", machine::versions());
     println!("- medians of {} interleaved rounds", settings.rounds);
@@ -153,7 +150,7 @@ fn row_as_json(row: &Row) -> Value {
         "rivals": Map::from_iter(rivals),
         "against": row.against,
         "goal": row.goal,
-        // A number in every row: 0 where there is nothing to compare with, and nothing asked for.
+        // Every row has a number: 0 if there is nothing to compare with, and no goal.
         "ratio": row.ratio().unwrap_or(0.0),
     })
 }

@@ -1,4 +1,4 @@
-//! What one would build by hand: the same question asked and answered without a cluster.
+//! The rivals: what one would build by hand to answer the same requests without a cluster.
 
 pub mod grpc;
 pub mod mailbox;

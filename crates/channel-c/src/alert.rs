@@ -1,18 +1,19 @@
-//! Telling a coroutine library that an operation can be finished: a waker that calls `wake_fn`.
+//! An alert tells a coroutine library that an operation can be finished: a waker that calls
+//! `wake_fn`.
 //!
-//! `wake_fn` is called only for an operation that was left pending, at most once each time it was,
-//! and never after the operation was finished or abandoned, although wakers are called late, twice
-//! and from any thread. What an alert is doing is one word:
+//! `wake_fn` is called only for an operation that was left pending, at most once each time that it
+//! was left pending, and never after the operation was finished or abandoned, although wakers are
+//! called late, twice and from any thread. The state of an alert is one word:
 //!
-//! - QUIET: the operation rests; wake-ups are late ones and mean nothing.
-//! - LISTENING: `start` or `finish` is polling it; a wake-up is noted (HEARD), and whoever polls
-//!   looks again instead of leaving.
-//! - ARMED: it was left pending; the first wake-up makes it FIRED and calls.
+//! - QUIET: the operation rests. A wake-up is a late one and means nothing.
+//! - LISTENING: `start` or `finish` is polling the operation. A wake-up is noted (HEARD), and the
+//!   thread that polls then polls again instead of leaving the operation pending.
+//! - ARMED: the operation was left pending. The first wake-up sets FIRED and calls `wake_fn`.
 //!
 //! A late waker still refers to its alert, so an alert is used for another operation only when
-//! nobody else refers to it; there are two to take turns, so that an operation which is started
-//! again from inside its own `wake_fn` does not allocate either. Calls are counted per operation,
-//! whichever alert they come from.
+//! nothing else refers to it. An operation object has two alerts that take turns, so that an
+//! operation which is started again from inside its own `wake_fn` does not allocate either. Calls
+//! are counted per operation object, whichever alert they come from.
 
 use std::{
     cell::UnsafeCell,
@@ -28,10 +29,10 @@ use crate::{
     sync::{AtomicU8, Ordering, broken, fence},
 };
 
-/// Tells that an operation can be finished: make its waiter run again, and return. It is called on
-/// any thread, also one that is inside another marline function, and maybe before the start form
-/// has returned; it may itself finish or abandon the operation. It must return, and not by longjmp,
-/// an exception or a switch to another stack.
+/// Called when an operation can be finished: make its waiter run again, and return. The call comes
+/// on any thread, also on one that is inside another marline function, and maybe before the start
+/// form has returned. It may itself finish or abandon the operation. It must return, and not by
+/// longjmp, an exception or a switch to another stack.
 pub type WakeFn = Option<unsafe extern "C" fn(user: *mut c_void)>;
 
 const QUIET: u8 = 0;
@@ -44,11 +45,12 @@ struct Alert {
     state: AtomicU8,
     /// The calls of the operation.
     calls: Arc<Calls>,
-    /// Whom to tell; changed only while nobody else refers to the alert.
+    /// The callback. Changed only while nothing else refers to the alert.
     target: UnsafeCell<(WakeFn, User)>,
 }
 
-// SAFETY: the target is only read while there is more than one reference, see `Alerts::begin`.
+// SAFETY: the target is only read while there is more than one reference, and only changed while
+// there is one, see `Alerts::begin`.
 unsafe impl Sync for Alert {}
 
 impl Alert {
@@ -60,18 +62,19 @@ impl Alert {
         })
     }
 
-    /// Tells of a wake-up; false when the alert was no longer armed.
+    /// Calls `wake_fn` for a wake-up. Returns false if the alert was no longer armed.
     fn fire(&self) -> bool {
-        // The call is counted before it is decided, so that whoever finds FIRED sees it.
+        // The call is counted before the exchange decides about it, so that a thread that finds
+        // FIRED sees the call.
         let fired = self.calls.run(|| {
             let fired =
                 self.state.compare_exchange(ARMED, FIRED, Ordering::AcqRel, Ordering::Relaxed);
             if fired.is_err() {
                 return false;
             }
-            // SAFETY: not changed while this waker refers to the alert.
+            // SAFETY: the target is not changed while this waker refers to the alert.
             if let (Some(wake_fn), user) = unsafe { *self.target.get() } {
-                // SAFETY: a function C gave for this, with the pointer it gave with it.
+                // SAFETY: C gave the function for this, and the pointer with it.
                 unsafe { wake_fn(user.0) }
             }
             true
@@ -93,12 +96,12 @@ impl Wake for Alert {
                 HEARD if broken("note-again") => return,
                 ARMED if self.fire() => return,
                 ARMED if broken("tell-or-note") => return,
-                // `finish` was faster, and listens.
+                // `finish` came first, and listens now.
                 ARMED => continue,
                 LISTENING => HEARD,
-                // Noted or told already; written again, so that whoever listens next sees what
-                // this wake-up is about, too.
-                told => told,
+                // HEARD or FIRED already. The state is written again, so that the thread that
+                // listens next also sees what this wake-up is about.
+                same => same,
             };
             let exchange =
                 self.state.compare_exchange(state, next, Ordering::AcqRel, Ordering::Relaxed);
@@ -109,12 +112,12 @@ impl Wake for Alert {
     }
 }
 
-/// Whether nobody else refers to an alert. (There are no weak references, which is what
-/// `Arc::get_mut` would lock out.)
+/// Whether nothing else refers to an alert. (There are no weak references, which `Arc::get_mut`
+/// would lock out.)
 #[inline(always)]
 fn is_unique(alert: &Arc<Alert>) -> bool {
     let unique = Arc::strong_count(alert) == 1;
-    // What the last other reference did comes before what is done now.
+    // What the last other reference did happens before what this thread does now.
     fence(Ordering::Acquire);
     unique
 }
@@ -132,19 +135,19 @@ impl Alerts {
         Alerts { pair: [Alert::new(&calls), Alert::new(&calls)], current: 0, calls }
     }
 
-    /// Prepares an alert for an operation that begins; wake-ups are noted.
+    /// Prepares an alert for an operation that begins. Wake-ups are noted from here on.
     #[inline(always)]
     pub(crate) fn begin(&mut self, wake_fn: WakeFn, user: *mut c_void) {
         if !is_unique(&self.pair[self.current]) {
             self.turn();
         }
         let alert = &self.pair[self.current];
-        // SAFETY: nobody else refers to it, and only this operation makes further references.
+        // SAFETY: nothing else refers to the alert, and only this operation creates references.
         unsafe { *alert.target.get() = (wake_fn, User(user)) };
         alert.state.store(LISTENING, Ordering::Release);
     }
 
-    /// A late waker still refers to the current alert: the other one's turn.
+    /// Goes on to the other alert, because a late waker still refers to the current one.
     #[cold]
     fn turn(&mut self) {
         self.current = 1 - self.current;
@@ -158,13 +161,13 @@ impl Alerts {
         &self.pair[self.current]
     }
 
-    /// Wake-ups are noted from here on, and what earlier ones were about is seen.
+    /// Notes wake-ups from here on. The thread then sees what earlier wake-ups were about.
     #[inline(always)]
     pub(crate) fn listen(&self) {
         self.alert().state.swap(LISTENING, Ordering::AcqRel);
     }
 
-    /// Leaves the operation pending; false when a wake-up was noted.
+    /// Leaves the operation pending. Returns false if a wake-up was noted.
     #[inline(always)]
     pub(crate) fn arm(&self) -> bool {
         self.alert()
@@ -173,26 +176,26 @@ impl Alerts {
             .is_ok()
     }
 
-    /// The operation is over: no call begins from here on. Returns its calls when one is running
-    /// on another thread; that is waited for after everything has been unlocked, as it may want to
-    /// finish the operation.
+    /// Ends the alert with its operation: no call begins from here on. Returns the calls if one is
+    /// running on another thread. The caller waits for that call after it has unlocked everything,
+    /// because the call may want to finish the operation.
     #[inline(always)]
     pub(crate) fn quiet(&self) -> Option<Arc<Calls>> {
         let state = &self.alert().state;
         if state.load(Ordering::Acquire) == ARMED {
             state.swap(QUIET, Ordering::AcqRel);
         } else {
-            // What was noted means nothing now, and nobody else goes on from FIRED.
+            // A noted wake-up means nothing now, and no other thread changes FIRED.
             state.store(QUIET, Ordering::Release);
         }
         self.calls.is_running_elsewhere().then(|| self.calls.clone())
     }
 
-    /// The waker to poll with, not counted as a reference.
+    /// Returns the waker to poll with. It does not count as a reference.
     #[inline(always)]
     pub(crate) fn waker(&self) -> ManuallyDrop<Waker> {
-        // SAFETY: as many references as there were: the waker is never dropped, and is borrowed
-        // for no longer than a poll, while the pair holds the alert.
+        // SAFETY: the number of references does not change: the waker is never dropped, and is
+        // borrowed for no longer than a poll, while the pair holds the alert.
         let uncounted = unsafe { Arc::from_raw(Arc::as_ptr(self.alert())) };
         ManuallyDrop::new(Waker::from(uncounted))
     }

@@ -13,7 +13,7 @@ use crate::{
 };
 
 impl Channel {
-    /// Sends an element within its limits. An element that was not sent is taken back.
+    /// Sends an element within `limits`. Takes back an element that was not sent.
     #[inline(always)]
     pub(crate) fn send(&self, element: Element, route: Route, limits: &Limits) -> Result<(), Code> {
         let result = self.send_element(element, limits);
@@ -55,7 +55,7 @@ impl Channel {
         }
     }
 
-    /// Receives an element within its limits and stores it.
+    /// Receives an element within `limits` and stores it.
     ///
     /// # Safety
     /// The destination can be written to, and was made for this channel.
@@ -66,7 +66,7 @@ impl Channel {
             self.rx.try_recv()
         } else if self.interruptible {
             let mut op = pin!(limits.put_on(self.rx.recv()));
-            // Interrupted, it is dropped, which loses nothing.
+            // An interrupted receive is dropped, which loses nothing.
             op.as_mut().wait_interruptible().and_then(|result| result)
         } else if limits.are_none() {
             self.rx.recv().wait()
@@ -77,7 +77,7 @@ impl Channel {
         unsafe { to.store(received?, self) }
     }
 
-    /// Takes back an element that could not be sent; says why it could not.
+    /// Takes back an element that could not be sent. Returns the reason.
     #[cold]
     pub(crate) fn take_back(&self, error: SendError<Element>) -> Code {
         let code = Code::from(&error);
@@ -85,7 +85,7 @@ impl Channel {
         code
     }
 
-    /// Takes back an element that was not sent: the block of a copied one is kept.
+    /// Takes back an element that was not sent. Keeps the block of a copied element for later.
     pub(crate) fn recover(&self, element: Element) {
         if let Element::Boxed(block) = element {
             self.blocks.put(block);

@@ -1,5 +1,5 @@
-//! Memory for copied elements too large to travel inline: taken by the sender, given back by the
-//! receiver, so that a busy channel allocates nothing once it is warm.
+//! Memory for copied elements that are too large to travel inline. The sender takes a block and the
+//! receiver gives it back, so that a busy channel allocates nothing once it is warm.
 
 use std::{
     mem::MaybeUninit,
@@ -9,9 +9,9 @@ use std::{
 /// Room for one element. Dropping it frees it.
 pub(crate) type Block = Box<[MaybeUninit<u8>]>;
 
-/// The most bytes a channel keeps for later.
+/// The most bytes that a channel keeps for later.
 const MOST_SPARE_BYTES: usize = 1 << 20;
-/// The most blocks a channel keeps for later; one is always kept, however large.
+/// The most blocks that a channel keeps for later. It always keeps one, however large.
 const MOST_SPARE: usize = 64;
 
 /// A channel's spare blocks, all of its element size.
@@ -38,7 +38,7 @@ impl Blocks {
     }
 }
 
-/// A block, or an error where Rust would end the process.
+/// Allocates a block. Fails with ENOMEM where Rust would end the process.
 pub(crate) fn allocate(size: usize) -> Result<Block, crate::code::Code> {
     let mut bytes = Vec::new();
     bytes.try_reserve_exact(size).map_err(|_| crate::code::Code::NO_MEMORY)?;

@@ -1,4 +1,4 @@
-//! The border itself: no panic crosses it, and pointers are looked at before they are used.
+//! The border between C and Rust: no panic crosses it, and pointers are checked before their use.
 //!
 //! Every function of the ABI that can fail runs its body through [`enter`].
 
@@ -16,14 +16,14 @@ pub(crate) fn enter(body: impl FnOnce() -> Result<(), Code>) -> c_int {
     match catch_unwind(AssertUnwindSafe(body)) {
         Ok(result) => number(result),
         Err(panic) => {
-            // Dropping it could panic again; a bug may leak.
+            // Dropping the panic could panic again. After a bug a leak is acceptable.
             mem::forget(panic);
             Code::INTERNAL.negative()
         }
     }
 }
 
-/// Where a result goes: neither null nor misaligned.
+/// Checks a pointer to which a result goes: it must be neither null nor misaligned.
 #[inline(always)]
 pub(crate) fn checked<T>(pointer: *mut T) -> Result<*mut T, Code> {
     if pointer.is_null() || !pointer.is_aligned() {
@@ -32,7 +32,7 @@ pub(crate) fn checked<T>(pointer: *mut T) -> Result<*mut T, Code> {
     Ok(pointer)
 }
 
-/// A structure given by the caller: neither null nor misaligned.
+/// Checks a pointer to a structure of the caller: it must be neither null nor misaligned.
 #[inline(always)]
 pub(crate) fn checked_const<T>(pointer: *const T) -> Result<*const T, Code> {
     checked(pointer.cast_mut()).map(<*mut T>::cast_const)
@@ -44,7 +44,7 @@ pub(crate) fn checked_const<T>(pointer: *const T) -> Result<*const T, Code> {
 /// A pointer that is not null can be written to.
 pub(crate) unsafe fn store<T>(pointer: *mut T, value: T) {
     if !pointer.is_null() {
-        // SAFETY: the caller's promise; C may hand in what it likes to call aligned.
+        // SAFETY: the caller's promise; a pointer from C may be misaligned.
         unsafe { pointer.write_unaligned(value) }
     }
 }

@@ -1,10 +1,10 @@
-//! Callbacks that can be taken back: which calls into foreign code are running, and a wait for
-//! their end.
+//! Callbacks that can be revoked: which calls into foreign code are running, and a wait for their
+//! end.
 //!
-//! Whoever takes a callback back first makes sure that no *new* call begins ([`Calls::close`], or
-//! the state of an `alert`), then waits for those under way. A callback that takes itself back is
-//! on this thread's stack and would wait for itself: such calls are told apart by a list of frames,
-//! one per running call, from the innermost outwards.
+//! A thread that revokes a callback first makes sure that no *new* call begins ([`Calls::close`],
+//! or the state of an `alert`), then waits for the running calls. A callback that revokes itself is
+//! on this thread's stack and would wait for itself. A list of frames tells such calls apart: one
+//! frame per call that runs on this thread, from the innermost outwards.
 
 use std::{cell::Cell, ffi::c_void, ptr};
 
@@ -12,14 +12,14 @@ use crate::sync::{AtomicUsize, Ordering, backoff, broken};
 
 /// The running calls of one callback.
 pub(crate) struct Calls {
-    /// How many there are, and [`CLOSED`]. One word, so that a call that begins and a close see
-    /// each other, whoever is first.
+    /// How many calls run, and [`CLOSED`]. It is one word, so that a call that begins and a close
+    /// see each other, whichever comes first.
     word: AtomicUsize,
 }
 
 const CLOSED: usize = 1 << (usize::BITS - 1);
 
-/// One call on this thread's stack. Its end is its drop, so that it ends however the call does.
+/// One call on this thread's stack. Its drop ends it, so that it ends however the call ends.
 struct Frame<'a> {
     calls: &'a Calls,
     outer: *const Frame<'static>,
@@ -38,7 +38,7 @@ loom::thread_local! {
 impl Drop for Frame<'_> {
     fn drop(&mut self) {
         INNERMOST.with(|innermost| innermost.set(self.outer));
-        // Release: what the call did comes before whatever its end is waited for.
+        // Release: what the call did happens before anything that waits for its end.
         self.calls.word.fetch_sub(1, Ordering::Release);
     }
 }
@@ -48,8 +48,8 @@ impl Calls {
         Calls { word: AtomicUsize::new(0) }
     }
 
-    /// Runs `call`, unless closed. It is counted before it looks at anything, so that whoever
-    /// comes too late to stop it sees it.
+    /// Runs `call`, unless closed. The call is counted before it checks anything, so that a thread
+    /// that closes too late to stop the call sees it.
     pub(crate) fn run<R>(&self, call: impl FnOnce() -> R) -> Option<R> {
         let before = self.word.fetch_add(1, Ordering::AcqRel);
         let frame = Frame { calls: self, outer: INNERMOST.with(Cell::get) };
@@ -60,7 +60,7 @@ impl Calls {
         Some(call())
     }
 
-    /// No call begins from here on.
+    /// Closes: no call begins from here on.
     fn close(&self) {
         self.word.fetch_or(CLOSED, Ordering::AcqRel);
     }
@@ -71,7 +71,8 @@ impl Calls {
         running > 0 && running > self.running_here()
     }
 
-    /// Waits until no call runs on another thread. Callbacks are short; no one wakes this.
+    /// Waits until no call runs on another thread. Callbacks are short, so this only polls: the end
+    /// of a call wakes no waiter.
     pub(crate) fn wait(&self) {
         if broken("wait-for-running-calls") {
             return;
@@ -91,16 +92,16 @@ impl Calls {
     }
 }
 
-/// A pointer the library only hands back. Its meaning, also across threads, is C's affair.
+/// A pointer that the library only passes back. Only C knows its meaning, also across threads.
 #[derive(Clone, Copy)]
 pub(crate) struct User(pub(crate) *mut c_void);
 
-// SAFETY: never dereferenced here; the header tells callers that callbacks come on any thread.
+// SAFETY: the pointer is never dereferenced here; the header says that callbacks run on any thread.
 unsafe impl Send for User {}
 // SAFETY: as above.
 unsafe impl Sync for User {}
 
-/// A callback that may be called any number of times until it is taken back.
+/// A callback that may be called any number of times until it is revoked.
 pub(crate) struct Hook<F> {
     function: F,
     user: User,
@@ -112,12 +113,13 @@ impl<F: Copy> Hook<F> {
         Hook { function, user: User(user), calls: Calls::new() }
     }
 
-    /// Calls it through `call`; false when it was taken back.
+    /// Calls the callback through `call`. Returns false if it was revoked.
     pub(crate) fn call(&self, call: impl FnOnce(F, *mut c_void)) -> bool {
         self.calls.run(|| call(self.function, self.user.0)).is_some()
     }
 
-    /// After this the callback is not called and does not run, except further out on this thread.
+    /// Revokes the callback: after this it is not called and does not run, except further out on
+    /// this thread's stack.
     pub(crate) fn revoke(&self) {
         self.calls.close();
         self.calls.wait();
@@ -154,7 +156,7 @@ mod tests {
             backoff(|| hook.calls.word.load(Ordering::SeqCst) & CLOSED != 0);
             release.store(true, Ordering::SeqCst);
         });
-        assert!(!hook.call(|(), _| panic!("called after it was taken back")));
+        assert!(!hook.call(|(), _| panic!("called after it was revoked")));
     }
 
     #[test]

@@ -1,8 +1,8 @@
-//! A channel behind its handle: made, closed, destroyed, asked.
+//! A channel behind its handle: the functions that make, close, destroy and query it.
 //!
-//! The handle owns one sender and one receiver of a `marline-channel` queue. Destroying it closes
-//! the channel, which ends every wait on it, and lets go of both ends, which sends what is inside to
-//! `on_drop`; the object itself goes when the last operation on it has returned.
+//! The handle owns one sender and one receiver of a `marline-channel` queue. Destroying the handle
+//! closes the channel, which ends every wait on it. It also releases both ends, which gives the
+//! elements inside to `on_drop`. The object itself goes when the last operation on it has returned.
 
 use std::{
     ffi::{CStr, c_int, c_void},
@@ -22,7 +22,7 @@ use crate::{
     zero_copy::{Descriptor, Flight},
 };
 
-/// Names a channel. Never 0.
+/// The handle of a channel. Never 0.
 pub type ChannelId = u64;
 
 /// What a channel can do.
@@ -34,7 +34,7 @@ pub enum Capability {
     Pointer = 2,
     /// marline_send_zc without a copy, and marline_recv_zc.
     ZeroCopy = 4,
-    /// Holding elements nobody waits for.
+    /// Holding elements that no receive waits for.
     Buffer = 8,
     /// marline_set_overflow.
     Overflow = 16,
@@ -108,8 +108,8 @@ impl Channel {
         elements as u32 | kind
     }
 
-    /// Hands a descriptor to its receiver. One that cannot be mapped is dropped: it is off the
-    /// channel, and nobody else will receive it.
+    /// Delivers a descriptor to its receiver. A descriptor that cannot be mapped is dropped: it has
+    /// left the channel, and no other receive will get it.
     pub(crate) fn land(&self, flight: Flight) -> Result<Descriptor, Code> {
         let zero_copy = flight.is_zero_copy();
         match flight.deliver() {
@@ -127,10 +127,10 @@ impl Channel {
     }
 }
 
-/// Makes a channel.
+/// Creates a channel.
 ///
-/// EINVAL: options that make no sense, or a null pointer. ENOTSUP: an overflow policy for a kind
-/// that cannot overflow. ENOMEM.
+/// EINVAL: invalid options, or a null pointer. ENOTSUP: an overflow policy for a kind that cannot
+/// overflow. ENOMEM.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn marline_make(options: *const Options, channel: *mut ChannelId) -> c_int {
     enter(|| {
@@ -139,7 +139,7 @@ pub unsafe extern "C" fn marline_make(options: *const Options, channel: *mut Cha
         let options = unsafe { &*checked_const(options)? };
         let name = match options.name.is_null() {
             true => None,
-            // SAFETY: the caller's promise: a string.
+            // SAFETY: a string that ends with a NUL, by the caller's promise.
             false => Some(unsafe { CStr::from_ptr(options.name) }),
         };
         let made = Channel::make(options, name)?;
@@ -150,11 +150,11 @@ pub unsafe extern "C" fn marline_make(options: *const Options, channel: *mut Cha
     })
 }
 
-/// Ends a channel: closes it, wakes everybody who waits on it with EPIPE, and gives what is still
+/// Destroys a channel: closes it, ends every wait on it with EPIPE, and gives the elements still
 /// inside to on_drop before it returns. The handle is invalid from then on.
 ///
-/// Operations that were started on the channel stay valid until they are finished or abandoned;
-/// abandoning a receive that had been given an element sends that to on_drop, too.
+/// Operations that were started on the channel stay valid until they are finished or abandoned.
+/// If an abandoned receive had an element already, that element goes to on_drop, too.
 ///
 /// EINVAL: no such channel (also: destroyed before).
 #[unsafe(no_mangle)]
@@ -168,8 +168,8 @@ pub extern "C" fn marline_destroy(channel: ChannelId) -> c_int {
     })
 }
 
-/// Closes a channel: sends fail with EPIPE from now on, also those that wait; receives get what is
-/// inside, and then EPIPE. Closing a closed channel does nothing.
+/// Closes a channel: sends fail with EPIPE from now on, also sends that wait already. Receives get
+/// the elements inside, and then EPIPE. Closing a closed channel does nothing.
 ///
 /// EINVAL: no such channel.
 #[unsafe(no_mangle)]
@@ -180,7 +180,7 @@ pub extern "C" fn marline_close(channel: ChannelId) -> c_int {
     })
 }
 
-/// How many elements are inside.
+/// Stores the number of elements inside in *len.
 ///
 /// EINVAL: no such channel, or a null pointer.
 #[unsafe(no_mangle)]
@@ -194,7 +194,7 @@ pub unsafe extern "C" fn marline_len(channel: ChannelId, len: *mut usize) -> c_i
     })
 }
 
-/// Says whether a channel is closed. Elements may still be inside.
+/// Stores in *is_closed whether a channel is closed. It may still hold elements.
 ///
 /// EINVAL: no such channel, or a null pointer.
 #[unsafe(no_mangle)]
@@ -208,7 +208,7 @@ pub unsafe extern "C" fn marline_is_closed(channel: ChannelId, is_closed: *mut b
     })
 }
 
-/// What a channel can do: bits of enum marline_capability.
+/// Stores in *capabilities what a channel can do: bits of enum marline_capability.
 ///
 /// EINVAL: no such channel, or a null pointer.
 #[unsafe(no_mangle)]
@@ -234,9 +234,9 @@ pub extern "C" fn marline_set_overflow(channel: ChannelId, policy: u32) -> c_int
     })
 }
 
-/// Changes whom to tell of elements that were sent and will never be received; NULL for nobody.
-/// When it returns, the function set before is not called any more and does not run on another
-/// thread. Without on_drop, such POINTER elements are lost to you.
+/// Replaces the function that gets the elements that were sent and will never be received; NULL for
+/// none. When this returns, the function that was set before is not called any more and does not
+/// run on another thread. Without on_drop, you lose such POINTER elements.
 ///
 /// EINVAL: no such channel.
 #[unsafe(no_mangle)]

@@ -1,8 +1,8 @@
-//! Rust's opaque instants as C's CLOCK_MONOTONIC, on which both are based.
+//! Converts Rust's opaque instants into C's CLOCK_MONOTONIC, on which they are based.
 
 use std::{sync::OnceLock, time::Instant};
 
-/// Nanoseconds of CLOCK_MONOTONIC.
+/// Returns an instant in nanoseconds of CLOCK_MONOTONIC.
 pub(crate) fn nanoseconds(at: Instant) -> u64 {
     static BASE: OnceLock<(Instant, u64)> = OnceLock::new();
     let (base, nanoseconds) = *BASE.get_or_init(|| (Instant::now(), now()));
@@ -14,7 +14,7 @@ pub(crate) fn nanoseconds(at: Instant) -> u64 {
 
 fn now() -> u64 {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: a valid place; the clock exists wherever Rust's instants do.
+    // SAFETY: `time` can be written to; the clock exists wherever Rust's instants do.
     unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut time) };
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }

@@ -1,5 +1,5 @@
-//! Return codes: 0, or a negative errno, one per thing a caller may do differently. The one place
-//! where the kinds of `marline-channel` become numbers.
+//! Return codes: 0, or a negative errno, one for each thing that a caller may do differently. Only
+//! here the error kinds of `marline-channel` become numbers.
 
 use std::ffi::{CStr, c_char, c_int};
 
@@ -22,7 +22,8 @@ impl Code {
     pub(crate) const NO_MEMORY: Code = Code(libc::ENOMEM);
     pub(crate) const INTERNAL: Code = Code(libc::EIO);
 
-    /// What a foreign function returned: its own negative errno, and anything else is a bug of its.
+    /// Converts what a foreign function returned when it failed: its own negative errno, or EIO for
+    /// any other number, which is a bug in that function.
     pub(crate) fn foreign(returned: c_int) -> Code {
         match returned.checked_neg() {
             Some(code) if code > 0 => Code(code),
@@ -35,7 +36,7 @@ impl Code {
     }
 }
 
-/// A result as C sees it.
+/// Returns a result as C sees it.
 pub(crate) fn number(result: Result<(), Code>) -> c_int {
     match result {
         Ok(()) => 0,
@@ -74,7 +75,7 @@ impl<T> From<&SendError<T>> for Code {
 fn sentence(code: c_int) -> &'static CStr {
     match code {
         0 => c"success",
-        libc::EAGAIN => c"would block: no room, or nothing to receive, right now",
+        libc::EAGAIN => c"would block: no room, or no element to receive, right now",
         libc::ETIME => c"timed out before the other side arrived",
         libc::ECANCELED => c"cancelled by a token, or abandoned",
         libc::EPIPE => c"closed (and, for receives, drained)",
@@ -87,18 +88,18 @@ fn sentence(code: c_int) -> &'static CStr {
         libc::EMSGSIZE => c"too large for the space given",
         libc::ENOMEM => c"out of memory or handles",
         libc::EIO => c"internal error: please report it",
-        _ => c"not a code of marline",
+        _ => c"not a return code of marline",
     }
 }
 
-/// Says what a return code means, in one line. Takes codes as they are returned (negative or 0)
-/// and plain errno values alike. Never NULL; the text lives for ever.
+/// Returns the meaning of a return code, as one line of text. Takes codes as functions return them
+/// (negative or 0) and plain errno values alike. Never NULL. The text lives for ever.
 #[unsafe(no_mangle)]
 pub extern "C" fn marline_strerror(code: c_int) -> *const c_char {
     sentence(code.checked_abs().unwrap_or(c_int::MAX)).as_ptr()
 }
 
-/// The library's version, such as "0.1.0". Never NULL; the text lives for ever.
+/// Returns the library's version, such as "0.1.0". Never NULL. The text lives for ever.
 #[unsafe(no_mangle)]
 pub extern "C" fn marline_version() -> *const c_char {
     const VERSION: &CStr =

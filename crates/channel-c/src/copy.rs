@@ -15,7 +15,7 @@ use crate::{
     zero_copy::Route,
 };
 
-/// Whether elements of this channel can be copied to or from `place`.
+/// Fails unless elements of this channel can be copied to or from `place`.
 #[inline(always)]
 fn check(channel: &Channel, place: *const c_void, size: usize) -> Result<(), Code> {
     if channel.mode != Mode::Copy || place.is_null() || size != channel.element_size {
@@ -24,7 +24,7 @@ fn check(channel: &Channel, place: *const c_void, size: usize) -> Result<(), Cod
     Ok(())
 }
 
-/// The copy of what a caller wants to send.
+/// Copies the element that a caller wants to send.
 ///
 /// # Safety
 /// An element that is not null can be read for `size` bytes.
@@ -39,7 +39,7 @@ pub(crate) unsafe fn element(
     unsafe { Element::copied(element, size, &channel.blocks) }
 }
 
-/// Where what a caller wants to receive goes.
+/// Returns the destination of a receive.
 #[inline(always)]
 pub(crate) fn destination(
     channel: &Channel,
@@ -50,8 +50,9 @@ pub(crate) fn destination(
     Ok(Destination::Bytes(element))
 }
 
-/// Sends a copy of *element, whose size must be the channel's element size. timeout_ms: 0 tries,
-/// < 0 waits for as long as it takes, > 0 waits that long. Unless it returns 0, nothing was sent.
+/// Sends a copy of *element, whose size must be the channel's element size. timeout_ms: 0 tries
+/// without waiting, < 0 waits without a limit, > 0 waits that many milliseconds. Unless this
+/// returns 0, nothing was sent.
 ///
 /// EAGAIN: no room (timeout_ms 0). ETIME. EPIPE: closed. EINTR (on an INTERRUPTIBLE channel).
 /// EINVAL: no such channel, not a COPY channel, another size, or a null pointer. ENOMEM.
@@ -66,8 +67,8 @@ pub unsafe extern "C" fn marline_send(
     unsafe { marline_send_c(channel, element, size, timeout_ms, 0) }
 }
 
-/// Like marline_send, and ends with ECANCELED when the token is triggered. A token triggered before
-/// the call ends it without an attempt. A token of 0 is none.
+/// Like marline_send, but also ends with ECANCELED when the token is triggered. A token that was
+/// triggered before the call ends it without an attempt. A token of 0 means none.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn marline_send_c(
     channel: ChannelId,
@@ -85,8 +86,8 @@ pub unsafe extern "C" fn marline_send_c(
     })
 }
 
-/// The start form of marline_send: returns at once, with EINPROGRESS when it has to wait. See
-/// marline_op_create. The element is copied by this call.
+/// The start form of marline_send: returns at once, with EINPROGRESS if the send has to wait. See
+/// marline_op_create. This call copies the element.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn marline_send_start(
     op: OpId,
@@ -107,11 +108,11 @@ pub unsafe extern "C" fn marline_send_start(
     })
 }
 
-/// Receives into *element, whose size must be the channel's element size. timeout_ms: 0 tries, < 0
-/// waits for as long as it takes, > 0 waits that long. Unless it returns 0, nothing was taken and
-/// *element is untouched.
+/// Receives into *element, whose size must be the channel's element size. timeout_ms: 0 tries
+/// without waiting, < 0 waits without a limit, > 0 waits that many milliseconds. Unless this
+/// returns 0, nothing was taken and *element is untouched.
 ///
-/// EAGAIN: nothing there (timeout_ms 0). ETIME. EPIPE: closed and drained (also with timeout_ms 0).
+/// EAGAIN: no element (timeout_ms 0). ETIME. EPIPE: closed and drained (also with timeout_ms 0).
 /// EINTR (on an INTERRUPTIBLE channel). EINVAL: no such channel, not a COPY channel, another size,
 /// or a null pointer.
 #[unsafe(no_mangle)]
@@ -125,8 +126,8 @@ pub unsafe extern "C" fn marline_recv(
     unsafe { marline_recv_c(channel, element, size, timeout_ms, 0) }
 }
 
-/// Like marline_recv, and ends with ECANCELED when the token is triggered. A token triggered before
-/// the call ends it without an attempt. A token of 0 is none.
+/// Like marline_recv, but also ends with ECANCELED when the token is triggered. A token that was
+/// triggered before the call ends it without an attempt. A token of 0 means none.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn marline_recv_c(
     channel: ChannelId,
@@ -144,8 +145,8 @@ pub unsafe extern "C" fn marline_recv_c(
     })
 }
 
-/// The start form of marline_recv: returns at once, with EINPROGRESS when it has to wait. See
-/// marline_op_create. *element must stay valid until the operation is finished or abandoned.
+/// The start form of marline_recv: returns at once, with EINPROGRESS if the receive has to wait.
+/// See marline_op_create. *element must stay valid until the operation is finished or abandoned.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn marline_recv_start(
     op: OpId,

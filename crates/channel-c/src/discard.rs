@@ -1,6 +1,6 @@
 //! The end of elements that were sent and will never be received: dropped by an overflow policy,
-//! still inside when the channel was destroyed, or impossible to map. Each comes here exactly once
-//! and is shown to the channel's `on_drop`.
+//! still inside when the channel was destroyed, or impossible to map. Each comes here exactly once,
+//! and the channel's `on_drop` sees it.
 
 use std::{
     ffi::c_void,
@@ -20,12 +20,12 @@ use crate::{
 /// An element that will never be received, as `on_drop` sees it. Valid during the call only.
 #[repr(C)]
 pub struct Dropped {
-    /// The mode of its channel: which of the fields below mean something (enum marline_mode).
+    /// The mode of its channel (enum marline_mode). It says which of the fields below are used.
     pub mode: u32,
     /// Always 0.
     pub reserved: u32,
-    /// COPY: the element's bytes, gone after the call. POINTER: the pointer that was sent, which
-    /// is yours again. DESCRIPTOR: the sender's address of the buffer.
+    /// COPY: the element's bytes, which are gone after the call. POINTER: the pointer that was
+    /// sent, which is yours again. DESCRIPTOR: the sender's address of the buffer.
     pub ptr: *mut c_void,
     /// COPY: the element size. POINTER: the length that was sent. DESCRIPTOR: the buffer's length.
     pub len: usize,
@@ -34,24 +34,25 @@ pub struct Dropped {
 }
 
 /// Called once with each element that was sent and will never be received, on the thread that
-/// caused it and outside all locks. It may use any channel; it must return, and not by longjmp or
+/// caused it and outside all locks. It may use any channel. It must return, and not by longjmp or
 /// an exception.
 pub type OnDropFn = Option<unsafe extern "C" fn(dropped: *const Dropped, user: *mut c_void)>;
 
 type DropHook = Hook<unsafe extern "C" fn(*const Dropped, *mut c_void)>;
 
-/// What a channel and its `on_drop` share.
+/// The state that a channel shares with the discards of its queue.
 #[derive(Default)]
 pub(crate) struct Discards {
     hook: Mutex<Option<Arc<DropHook>>>,
-    /// Set before the channel closes, to tell what a close aborted from what overflowed.
+    /// Set before the channel closes, to tell elements that the close ended from those that
+    /// overflowed.
     pub(crate) closing: AtomicBool,
     pub(crate) zero_copy: Counters,
 }
 
 impl Discards {
-    /// Changes whom to tell. Afterwards the old callback is not called and does not run, except
-    /// further out on this thread.
+    /// Replaces the callback. After this the old callback is not called and does not run, except
+    /// further out on this thread's stack.
     pub(crate) fn set(&self, function: OnDropFn, user: *mut c_void) {
         let hook = function.map(|function| Arc::new(Hook::new(function, user)));
         let old = std::mem::replace(&mut *self.hook(), hook);
@@ -64,18 +65,18 @@ impl Discards {
         self.hook.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Ends an element.
+    /// Ends an element: shows it to the callback, and releases it.
     pub(crate) fn end(&self, element: Element) {
         let dropped = view(&element);
         loop {
             let Some(hook) = self.hook().clone() else {
                 break;
             };
-            // SAFETY: a function C gave for this, and what it is shown outlives the call.
+            // SAFETY: C gave the function for this, and `dropped` outlives the call.
             if hook.call(|function, user| unsafe { function(&dropped, user) }) {
                 break;
             }
-            // Replaced just now: the next one is to be told.
+            // The callback was replaced just now: call the next one.
         }
         if let Element::Descriptor(flight) = element {
             if flight.is_zero_copy() && self.closing.load(Ordering::Relaxed) {

@@ -19,7 +19,7 @@ fn line(id: ChannelId, channel: &Channel) -> String {
     let mut line = format!("channel {id:#x} {}", snapshot.kind);
     let name = match &snapshot.name {
         None => String::new(),
-        // Escaped, so that it stays one line.
+        // The name is escaped, so that the text stays one line.
         Some(name) => format!(" name={name:?}"),
     };
     let mode = match channel.mode {
@@ -49,10 +49,10 @@ fn line(id: ChannelId, channel: &Channel) -> String {
 }
 
 /// Writes one line about a channel into text, with a NUL at the end and no newline. *len (which may
-/// be NULL) becomes its length without the NUL, also when it did not fit. With size 0, text may be
-/// NULL.
+/// be NULL) becomes the length of the line without the NUL, also if the line did not fit. With size
+/// 0, text may be NULL.
 ///
-/// EMSGSIZE: it did not fit and was cut off. EINVAL: no such channel, or a null pointer.
+/// EMSGSIZE: the line did not fit and was cut off. EINVAL: no such channel, or a null pointer.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn marline_dump(
     channel: ChannelId,
@@ -69,7 +69,7 @@ pub unsafe extern "C" fn marline_dump(
         unsafe { store(len, line.len()) };
         if size > 0 {
             let kept = line.len().min(size - 1);
-            // SAFETY: `size` bytes of room, by the caller's promise.
+            // SAFETY: `text` has `size` bytes of room, by the caller's promise.
             unsafe {
                 ptr::copy_nonoverlapping(line.as_ptr().cast(), text, kept);
                 text.add(kept).write(0);

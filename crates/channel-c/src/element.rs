@@ -1,10 +1,9 @@
-//! What travels through a channel: one Rust type for the three modes of C, so that every channel,
-//! operation and select is of one type.
+//! The elements of channels: one Rust type for the three modes of C, so that all channels,
+//! operations and selects have one type, too.
 //!
-//! A copied element is held inside the value itself when it is small, in a block otherwise. Whoever
-//! drops an element takes it back: a pointer is nothing to free (it is C's), a descriptor is
-//! withdrawn from its region. Elements that were sent and will never be received do not end here
-//! but in `discard`.
+//! A small copied element is inside the value itself, a large one in a block. Dropping an element
+//! takes it back: a pointer has nothing to free (its memory is C's), a descriptor is withdrawn from
+//! its region. Elements that were sent and will never be received do not end here but in `discard`.
 
 use std::{
     ffi::c_void,
@@ -19,11 +18,11 @@ use crate::{
     zero_copy::{Descriptor, Flight},
 };
 
-/// The largest element held without a block: a cache line.
+/// The largest element without a block, in bytes: a cache line.
 pub(crate) const INLINE_BYTES: usize = 64;
 
 pub(crate) enum Element {
-    /// A small copied element, beside the enum's own mark.
+    /// A small copied element. Its length shares a word with the enum's tag.
     Inline {
         len: u8,
         bytes: [MaybeUninit<u64>; INLINE_BYTES / 8],
@@ -33,10 +32,10 @@ pub(crate) enum Element {
     Descriptor(Flight),
 }
 
-// Of its buffers, nodes and moves: the payload and one word.
+// In buffers, in nodes and in moves an element costs its payload and one word.
 const _: () = assert!(size_of::<Option<Element>>() == INLINE_BYTES + 8);
 
-// SAFETY: bytes, and pointers that only mean something to C, which was told that they travel.
+// SAFETY: an element is bytes, and pointers that only C uses, which knows that they change threads.
 unsafe impl Send for Element {}
 
 /// A pointer with the length of what it points at.
@@ -47,7 +46,7 @@ pub(crate) struct Pointer {
 }
 
 impl Element {
-    /// A copy of `size` bytes.
+    /// Creates an element with a copy of `size` bytes.
     ///
     /// # Safety
     /// `from` can be read for `size` bytes.
@@ -59,7 +58,7 @@ impl Element {
     ) -> Result<Element, Code> {
         if size > INLINE_BYTES {
             let mut block = blocks.take(size)?;
-            // SAFETY: the caller's promise, and a block of this size.
+            // SAFETY: the caller's promise, and the block has this size.
             unsafe { ptr::copy_nonoverlapping(from.cast(), block.as_mut_ptr(), size) };
             return Ok(Element::Boxed(block));
         }
@@ -69,7 +68,7 @@ impl Element {
         Ok(Element::Inline { len: size as u8, bytes })
     }
 
-    /// Where the bytes of a copied element are.
+    /// Returns where the bytes of a copied element are, and how many.
     pub(crate) fn bytes(&self) -> Option<(*const c_void, usize)> {
         match self {
             Element::Inline { len, bytes } => Some((bytes.as_ptr().cast(), usize::from(*len))),
@@ -78,7 +77,7 @@ impl Element {
         }
     }
 
-    /// The bytes it counts for in the metrics.
+    /// Returns how many bytes the element counts for in the metrics.
     pub(crate) fn measure(&self) -> usize {
         match self {
             Element::Inline { len, .. } => usize::from(*len),
@@ -89,7 +88,8 @@ impl Element {
     }
 }
 
-/// Where a received element goes. Checked when it was made; valid until the operation ends.
+/// Where a received element goes. It was checked when it was created, and is valid until the
+/// operation ends.
 #[derive(Clone, Copy)]
 pub(crate) enum Destination {
     Bytes(*mut c_void),
@@ -97,12 +97,12 @@ pub(crate) enum Destination {
     Descriptor(*mut Descriptor),
 }
 
-// SAFETY: written to by whoever finishes the receive, which is one thread at a time.
+// SAFETY: only the thread that finishes the receive writes to it: one thread at a time.
 unsafe impl Send for Destination {}
 
 impl Destination {
-    /// Stores what was received from `channel`. Only a descriptor can fail to be: when it cannot be
-    /// mapped for this receiver, nobody will receive it.
+    /// Stores an element that was received from `channel`. This can fail for a descriptor only: if
+    /// it cannot be mapped for this receiver, no receive will get it.
     ///
     /// # Safety
     /// The destination can be written to, and was made for this channel.
@@ -125,7 +125,7 @@ impl Destination {
                 (Destination::Descriptor(to), Element::Descriptor(flight)) => {
                     to.write(channel.land(flight)?);
                 }
-                _ => unreachable!("a channel's elements are of its mode"),
+                _ => unreachable!("a channel's elements have its mode"),
             }
         }
         Ok(())

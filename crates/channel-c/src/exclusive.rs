@@ -1,8 +1,9 @@
-//! One user at a time, for handles that are meant for one (operations, selects): a lock that says
-//! so when the thread that holds it comes back for it, instead of waiting for itself.
+//! A lock for handles that one thread uses at a time (operations, selects). If the thread that
+//! holds the lock comes back for it, the lock fails instead of waiting for itself.
 //!
-//! That happens when a callback, called from inside an operation, uses the same operation. Held for
-//! as long as a `start` or `finish` takes, so a second thread only spins and yields.
+//! That happens when a callback, called from inside an operation, uses the same operation. A thread
+//! holds the lock for as long as a `start` or `finish` takes, so a second thread only spins and
+//! yields.
 
 use std::{
     cell::UnsafeCell,
@@ -15,12 +16,12 @@ use crate::{
 };
 
 pub(crate) struct Exclusive<T> {
-    /// The thread inside, or 0.
+    /// The thread that holds the lock, or 0.
     owner: AtomicUsize,
     inside: UnsafeCell<T>,
 }
 
-// SAFETY: the inside is reached by the owner only.
+// SAFETY: only the owner reaches the inside.
 unsafe impl<T: Send> Sync for Exclusive<T> {}
 
 pub(crate) struct Guard<'a, T> {
@@ -32,7 +33,7 @@ impl<T> Exclusive<T> {
         Exclusive { owner: AtomicUsize::new(0), inside: UnsafeCell::new(inside) }
     }
 
-    /// Waits for another thread; refuses a thread that is inside already.
+    /// Locks. Waits for another thread; fails with EINVAL if this thread holds the lock already.
     #[inline(always)]
     pub(crate) fn lock(&self) -> Result<Guard<'_, T>, Code> {
         let me = this_thread();

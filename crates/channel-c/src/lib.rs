@@ -1,19 +1,19 @@
 //! The C ABI of `marline-channel`. Its documentation is the header, `include/marline_channel.h`,
-//! which cbindgen writes from this source: what stands above an exported item here is what a C
+//! which cbindgen writes from this source: the doc comment of an exported item is what a C
 //! engineer reads there.
 //!
 //! How it is built:
-//! - Everything C holds is a number. `table` checks its generation, so a stale one is
-//!   `EINVAL`, and keeps the object where it is while an operation uses it.
-//! - Every function runs through `border::enter`: a panic becomes `EIO`.
-//! - Elements of all modes are one Rust type (`element`), so channels, operations and selects are
-//!   too; values nobody will receive end in `discard`.
-//! - Start forms poll the Rust operation with a waker that calls into C (`alert`); taking such a
-//!   callback back waits for its end (`calls`).
+//! - C holds only numbers (handles). `table` checks the generation of a handle, so that a stale
+//!   handle is `EINVAL`. It keeps the object in place while an operation uses it.
+//! - Every function that can fail runs through `border::enter`: a panic becomes `EIO`.
+//! - Elements of all modes have one Rust type (`element`), and so have channels, operations and
+//!   selects. Elements that will never be received end in `discard`.
+//! - Start forms poll the Rust operation with a waker that calls into C (`alert`). Revoking such a
+//!   callback waits for its end (`calls`).
 //!
-//! What every exported function relies on, and why it is `unsafe`: a pointer it is given is null, or
-//! valid for what the header says is done with it, for as long as the header says. Handles, sizes,
-//! modes and numbers may be anything.
+//! Every exported function relies on this, and is `unsafe` for it: a pointer argument is null, or
+//! valid for the use that the header describes, for as long as the header says. Handles, sizes,
+//! modes and numbers may have any value.
 
 #![allow(
     clippy::missing_safety_doc,
@@ -21,7 +21,7 @@
 )]
 #![allow(
     clippy::too_many_arguments,
-    reason = "C has no defaults: a start form takes what to do, its limits and whom to tell"
+    reason = "C has no defaults: a start form takes the operation, its limits and its callback"
 )]
 
 mod border;
@@ -38,7 +38,7 @@ mod element;
 mod limits;
 mod options;
 
-// From here on in the order of the header.
+// The modules from here on are in the order of the header.
 mod channel;
 
 mod blocking;

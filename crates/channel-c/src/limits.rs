@@ -1,5 +1,4 @@
-//! When a wait ends although nothing came: `timeout_ms` and a cancel token, as every blocking
-//! function takes them.
+//! The limits of a wait: `timeout_ms` and a cancel token, which every blocking function takes.
 
 use std::time::{Duration, Instant};
 
@@ -11,7 +10,7 @@ use crate::{
     token::{Token, TokenId},
 };
 
-/// What `timeout_ms` asks for.
+/// How long to wait, as `timeout_ms` asks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Wait {
     Try,
@@ -29,7 +28,8 @@ impl Wait {
         }
     }
 
-    /// When it is over; none also when that is too far away to be told.
+    /// Returns when the wait is over. None without a time limit, and if the time is too far away
+    /// for an [`Instant`].
     pub(crate) fn deadline(self) -> Option<Instant> {
         match self {
             Wait::Try | Wait::Forever => None,
@@ -46,7 +46,7 @@ pub(crate) struct Limits {
 impl Limits {
     pub(crate) const NONE: Limits = Limits { wait: Wait::Forever, token: None };
 
-    /// A token of 0 is none.
+    /// Returns the limits of a call. A token of 0 means none.
     #[inline(always)]
     pub(crate) fn of(timeout_ms: i64, token: TokenId) -> Result<Limits, Code> {
         let token = match token {
@@ -56,7 +56,7 @@ impl Limits {
         Ok(Limits { wait: Wait::of(timeout_ms), token })
     }
 
-    /// Whether there is nothing to put on an operation.
+    /// Whether there are no limits to put on an operation.
     #[inline(always)]
     pub(crate) fn are_none(&self) -> bool {
         self.wait == Wait::Forever && self.token.is_none()
@@ -74,7 +74,7 @@ impl Limits {
         }
     }
 
-    /// For an attempt: a token that was triggered ends it before it begins.
+    /// Fails with ECANCELED if the token was triggered, which ends an attempt before it begins.
     #[inline(always)]
     pub(crate) fn check_cancelled(&self) -> Result<(), Code> {
         match &self.token {

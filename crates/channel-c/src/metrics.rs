@@ -1,4 +1,4 @@
-//! What a channel knows about itself, as C sees it: snapshots, rates, and subscriptions.
+//! The metrics of a channel, for C: snapshots, rates, and subscriptions.
 
 use std::{
     ffi::{c_int, c_void},
@@ -26,13 +26,13 @@ pub struct Snapshot {
     pub version: u32,
     /// One of enum marline_kind.
     pub kind: u32,
-    /// Whether it is closed.
+    /// Whether the channel is closed.
     pub closed: bool,
-    /// Elements it holds at most; UINT64_MAX for UNBOUNDED.
+    /// The most elements that it can hold; UINT64_MAX for UNBOUNDED.
     pub capacity: u64,
     /// Elements inside.
     pub len: u64,
-    /// The most there ever were.
+    /// The most elements that were ever inside.
     pub high_water: u64,
     /// Sending ends: 1, and 0 once destroyed.
     pub senders: u64,
@@ -42,11 +42,12 @@ pub struct Snapshot {
     pub waiting_send: u64,
     /// Receives that wait, on a thread or started.
     pub waiting_recv: u64,
-    /// Elements accepted (also those an overflow policy dropped later; not those it refused).
+    /// Elements accepted. An element that the overflow policy dropped later counts; one that it
+    /// dropped at once does not.
     pub sends: u64,
     /// Elements received.
     pub recvs: u64,
-    /// Bytes of the elements accepted: element sizes, or the lengths given.
+    /// Bytes of the elements accepted: element sizes, or the lengths that were sent.
     pub bytes_sent: u64,
     /// Bytes of the elements received.
     pub bytes_received: u64,
@@ -58,7 +59,7 @@ pub struct Snapshot {
     pub send_cancelled: u64,
     /// Sends that found, or met, a closed channel.
     pub send_closed: u64,
-    /// Tries to receive that found nothing.
+    /// Tries to receive that found no element.
     pub recv_empty: u64,
     /// Receives that ran out of time.
     pub recv_timeout: u64,
@@ -72,9 +73,9 @@ pub struct Snapshot {
     pub dropped_newest: u64,
     /// Elements still inside when the channel was destroyed.
     pub undelivered: u64,
-    /// About when the first operation was (sampled); 0: none seen yet.
+    /// About when the first operation was (sampled). 0: none was sampled yet.
     pub first_operation_ns: u64,
-    /// About when the last operation was (sampled); 0: none seen yet.
+    /// About when the last operation was (sampled). 0: none was sampled yet.
     pub last_operation_ns: u64,
     /// When this snapshot was taken.
     pub at_ns: u64,
@@ -94,11 +95,11 @@ pub struct Rate {
     pub bytes_received: f64,
 }
 
-/// Gets a snapshot, valid during the call, on a thread that uses the channel, outside all locks. It
-/// must return, and not by longjmp or an exception.
+/// Called with a snapshot, which is valid during the call. Runs on a thread that uses the channel,
+/// outside all locks. It must return, and not by longjmp or an exception.
 pub type MetricsFn = Option<unsafe extern "C" fn(snapshot: *const Snapshot, user: *mut c_void)>;
 
-/// Names a subscription. Never 0.
+/// The handle of a subscription. Never 0.
 pub type SubscriptionId = u64;
 
 struct Subscription {
@@ -162,7 +163,7 @@ impl From<&marline_channel::Snapshot> for Snapshot {
     }
 }
 
-/// What a channel knows about itself, in constant time.
+/// Stores the state and the counters of a channel in *snapshot, in constant time.
 ///
 /// EINVAL: no such channel, or a null pointer.
 #[unsafe(no_mangle)]
@@ -176,7 +177,8 @@ pub unsafe extern "C" fn marline_snapshot(channel: ChannelId, snapshot: *mut Sna
     })
 }
 
-/// The rate from an earlier snapshot of a channel to a later one; zeroes when no time has passed.
+/// Stores in *rate the rates from an earlier snapshot of a channel to a later one. They are zero if
+/// no time has passed.
 ///
 /// EINVAL: a null pointer, or a snapshot of another version.
 #[unsafe(no_mangle)]
@@ -210,8 +212,8 @@ pub unsafe extern "C" fn marline_rate(
     })
 }
 
-/// Has snapshots of a channel pushed to metrics_fn: at most one per min_operations and per
-/// min_interval_ms, and a last one when it closes. Ends with marline_metrics_unsubscribe.
+/// Pushes snapshots of a channel to metrics_fn: at most one per min_operations and per
+/// min_interval_ms, and a last one when the channel closes. marline_metrics_unsubscribe ends this.
 ///
 /// EINVAL: no such channel, or a null pointer. ENOMEM.
 #[unsafe(no_mangle)]
@@ -232,7 +234,7 @@ pub unsafe extern "C" fn marline_metrics_subscribe(
         let interval = Duration::from_millis(min_interval_ms);
         let kept = channel.tx.subscribe_metrics(min_operations, interval, move |snapshot| {
             let snapshot = Snapshot::from(snapshot);
-            // SAFETY: a function C gave for this, and what it is shown outlives the call.
+            // SAFETY: C gave the function for this, and the snapshot outlives the call.
             called.call(|function, user| unsafe { function(&snapshot, user) });
         })?;
         let id = Subscription::table()

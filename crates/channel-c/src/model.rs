@@ -3,7 +3,7 @@
 //!
 //! `RUSTFLAGS="--cfg marline_model" cargo test --release -p marline-channel-c --lib model`
 //!
-//! Each model runs once more with one named step left out and must notice: see `BROKEN`.
+//! Each model runs once more with one named step left out, and must fail then: see `BROKEN`.
 
 use std::{
     ffi::c_void,
@@ -31,13 +31,13 @@ fn check(model: impl Fn() + Send + Sync + 'static) {
     builder.check(model);
 }
 
-/// Memory that C frees once a callback was taken back; the checker sees who touches it too late.
+/// Memory that C frees once a callback was revoked. The checker sees an access that is too late.
 struct Listener {
     memory: UnsafeCell<u32>,
     told: AtomicUsize,
 }
 
-// SAFETY: what the models check.
+// SAFETY: the models check this.
 unsafe impl Sync for Listener {}
 // SAFETY: as above.
 unsafe impl Send for Listener {}
@@ -52,20 +52,21 @@ impl Listener {
     }
 
     fn free(&self) {
-        // SAFETY: nobody reads it any more, which is what is checked.
+        // SAFETY: no call reads it any more, which the model checks.
         self.memory.with_mut(|memory| unsafe { *memory = 0 });
     }
 }
 
 unsafe extern "C" fn tell(user: *mut c_void) {
-    // SAFETY: the model keeps the listener.
+    // SAFETY: the model keeps the listener alive.
     let listener = unsafe { &*user.cast::<Listener>() };
-    // SAFETY: not freed yet, which is what is checked.
+    // SAFETY: the memory is not freed yet, which the model checks.
     listener.memory.with(|memory| assert_eq!(unsafe { *memory }, 1));
     listener.told.fetch_add(1, Ordering::AcqRel);
 }
 
-/// A peer makes something ready and wakes; `finish` looks once and leaves it pending or not.
+/// A peer makes the operation ready and wakes. `finish` checks once, and leaves the operation
+/// pending or not.
 #[test]
 fn what_is_left_pending_is_told_of() {
     check(|| {
@@ -94,12 +95,12 @@ fn what_is_left_pending_is_told_of() {
         peer.join().unwrap();
         let told = listener.told.load(Ordering::Acquire);
         assert!(told <= 1 + usize::from(pending));
-        assert!(!pending || told > before, "pending, and nobody tells");
+        assert!(!pending || told > before, "pending, and no call comes");
     });
 }
 
 /// An operation that needs two things, each of which wakes, as a select that skips closed channels
-/// does: the second wake-up must not be lost because the first was noted and not yet looked at.
+/// does: the second wake-up must not be lost because the first was noted and not yet handled.
 #[test]
 fn a_wake_up_beside_a_noted_one_counts() {
     check(|| {
@@ -151,10 +152,10 @@ fn a_callback_taken_back_is_not_called() {
         let listener = Listener::new();
         let hook = Arc::new(Hook::new(tell as unsafe extern "C" fn(*mut c_void), listener.user()));
         let callers = [hook.clone(), hook.clone()].map(|hook| {
-            // SAFETY: the model keeps the listener.
+            // SAFETY: the model keeps the listener alive.
             thread::spawn(move || hook.call(|function, user| unsafe { function(user) }))
         });
-        hook.take_back();
+        hook.revoke();
         listener.free();
         let called = callers.map(|caller| usize::from(caller.join().unwrap()));
         assert_eq!(called.iter().sum::<usize>(), listener.told.load(Ordering::Acquire));
@@ -168,7 +169,7 @@ fn one_thread_at_a_time_is_inside() {
         let add = |count: &Exclusive<UnsafeCell<u32>>| {
             let inside = count.lock().unwrap();
             assert!(count.lock().is_err(), "this thread is inside already");
-            // SAFETY: exclusive, which is what is checked.
+            // SAFETY: the access is exclusive, which the model checks.
             inside.with_mut(|count| unsafe { *count += 1 });
         };
         let other = count.clone();
@@ -186,27 +187,27 @@ struct Watched {
     ends: Arc<AtomicUsize>,
 }
 
-// SAFETY: what the model checks.
+// SAFETY: the model checks this.
 unsafe impl Sync for Watched {}
 // SAFETY: as above.
 unsafe impl Send for Watched {}
 
 impl Drop for Watched {
     fn drop(&mut self) {
-        // SAFETY: nobody else refers to it, which is what is checked.
+        // SAFETY: nothing else refers to it, which the model checks.
         self.alive.with_mut(|alive| unsafe { *alive = false });
         self.ends.fetch_add(1, Ordering::AcqRel);
     }
 }
 
-/// The table of this run of the model: slots do not outlive one.
+/// The table of this run of the model: slots do not outlive a run.
 static TABLE: StdAtomicPtr<Table<Watched>> = StdAtomicPtr::new(ptr::null_mut());
 
 impl Object for Watched {
-    const SORT: u64 = 1;
+    const ID_TAG: u64 = 1;
 
     fn table() -> &'static Table<Watched> {
-        // SAFETY: set by the model, and leaked.
+        // SAFETY: the model sets and leaks the table.
         unsafe { &*TABLE.load(StdOrdering::Relaxed) }
     }
 }
@@ -220,20 +221,20 @@ fn an_object_in_use_outlives_its_handle_and_ends_once() {
         let id = Watched::table().insert(watched).ok().unwrap();
         let user = thread::spawn(move || {
             if let Some(held) = Watched::table().get(id) {
-                // SAFETY: alive while it is held, which is what is checked.
+                // SAFETY: the object is alive while it is held, which the model checks.
                 held.alive.with(|alive| assert!(unsafe { *alive }));
             }
         });
         let destroyer = thread::spawn(move || Watched::table().remove(id).is_some());
         let here = Watched::table().remove(id).is_some();
-        assert!(here ^ destroyer.join().unwrap(), "one of them ends it");
+        assert!(here ^ destroyer.join().unwrap(), "exactly one of them ends it");
         user.join().unwrap();
         assert_eq!(ends.load(Ordering::Acquire), 1);
         assert!(Watched::table().get(id).is_none());
     });
 }
 
-/// A step of a protocol, and the model that notices when it is left out.
+/// Steps that a run can leave out, each with the model that must notice.
 const BROKEN: [(&str, &str); 6] = [
     ("tell-or-note", "model::what_is_left_pending_is_told_of"),
     ("note-again", "model::a_wake_up_beside_a_noted_one_counts"),

@@ -1,7 +1,8 @@
-//! Operations for coroutine libraries: started, told of by `wake_fn`, finished or abandoned.
+//! Operations for coroutine libraries: a start form starts one, `wake_fn` says when it can be
+//! finished, and the library finishes or abandons it.
 //!
 //! An operation object holds the pinned Rust operation, so that starting one allocates nothing. The
-//! operation refers to its channel; the object keeps that channel for as long as it runs.
+//! Rust operation refers to its channel. The object keeps that channel for as long as it runs.
 
 use std::{
     ffi::{c_int, c_void},
@@ -27,15 +28,15 @@ use crate::{
     zero_copy::Route,
 };
 
-/// Names an operation object. Never 0.
+/// The handle of an operation object. Never 0.
 pub type OpId = u64;
 
 pub(crate) struct Operation {
     inside: Exclusive<OperationState>,
 }
 
-/// The object lives in its table's slot and is never moved, and so neither is what runs. A Rust
-/// operation is large: it is made in its place, and neither wrapped nor moved afterwards.
+/// The object lives in its table's slot and never moves, so neither does the operation that runs. A
+/// Rust operation is large: it is created in its place, and neither wrapped nor moved afterwards.
 struct OperationState {
     running: Running,
     send: MaybeUninit<Sending<'static, Element>>,
@@ -43,15 +44,15 @@ struct OperationState {
     alerts: Alerts,
 }
 
-/// What runs, and the channel it refers to, which goes after it.
+/// The operation that runs, and the channel that it refers to, which is released after it.
 enum Running {
     Nothing,
-    /// `send` is there.
+    /// `send` is initialised.
     Send {
         channel: Ref<Channel>,
         route: Route,
     },
-    /// `recv` is there.
+    /// `recv` is initialised.
     Recv {
         channel: Ref<Channel>,
         to: Destination,
@@ -72,7 +73,7 @@ impl Operation {
         Operation::table().get(id).ok_or(Code::INVALID)
     }
 
-    /// Starts a send: done, or left pending.
+    /// Starts a send. It ends at once, or is left pending.
     pub(crate) fn start_send(
         id: OpId,
         channel: Ref<Channel>,
@@ -89,7 +90,7 @@ impl Operation {
         }
         let mut inside = operation.idle()?;
         inside.alerts.begin(wake_fn, user);
-        // SAFETY: the operation goes before the channel, see `Inside::end`.
+        // SAFETY: the operation goes before the channel, see `OperationState::end`.
         let tx = unsafe { &channel.extended().tx };
         match limits.are_none() {
             true => inside.send.write(tx.send(element)),
@@ -99,7 +100,7 @@ impl Operation {
         operation.started(inside)
     }
 
-    /// Starts a receive: done, or left pending.
+    /// Starts a receive. It ends at once, or is left pending.
     ///
     /// # Safety
     /// The destination can be written to until the operation ends, and was made for this channel.
@@ -119,7 +120,7 @@ impl Operation {
         }
         let mut inside = operation.idle()?;
         inside.alerts.begin(wake_fn, user);
-        // SAFETY: the operation goes before the channel, see `Inside::end`.
+        // SAFETY: the operation goes before the channel, see `OperationState::end`.
         let rx = unsafe { &channel.extended().rx };
         match limits.are_none() {
             true => inside.recv.write(rx.recv()),
@@ -149,7 +150,7 @@ impl Ref<Operation> {
         }
     }
 
-    /// The first poll of what was started.
+    /// Polls a started operation for the first time.
     #[inline(always)]
     fn started(&self, mut inside: Guard<'_, OperationState>) -> Result<(), Code> {
         let (polled, _) = inside.drive();
@@ -168,7 +169,8 @@ impl Ref<Operation> {
         result
     }
 
-    /// The result of a poll. Destroyed meanwhile, nobody could finish what is pending.
+    /// Returns the result of a poll. If the object was destroyed meanwhile, no call could finish a
+    /// pending operation, so this abandons it.
     #[inline(always)]
     fn ended(
         &self,
@@ -197,8 +199,9 @@ impl Ref<Operation> {
 }
 
 impl OperationState {
-    /// With wake-ups being noted, polls what runs until it has ended or can be left pending with
-    /// its alert armed. With the end come its calls, if one is running on another thread.
+    /// Polls the running operation until it has ended, or until it can be left pending with its
+    /// alert armed. Wake-ups must be noted already. When the operation ends, also returns its
+    /// calls, if one is running on another thread.
     fn drive(&mut self) -> (Poll<Result<(), Code>>, Option<Arc<Calls>>) {
         let waker = self.alerts.waker();
         let mut context = Context::from_waker(&waker);
@@ -220,7 +223,7 @@ impl OperationState {
         match &self.running {
             Running::Nothing => Poll::Ready(Err(Code::INTERNAL)),
             Running::Send { channel, route } => {
-                // SAFETY: it is there while it runs, and never moved.
+                // SAFETY: the operation is initialised while it runs, and never moves.
                 let op = unsafe { Pin::new_unchecked(self.send.assume_init_mut()) };
                 op.poll(context).map(|sent| {
                     let result = match sent {
@@ -234,19 +237,20 @@ impl OperationState {
             Running::Recv { channel, to } => {
                 // SAFETY: as above.
                 let op = unsafe { Pin::new_unchecked(self.recv.assume_init_mut()) };
-                // SAFETY: whoever started it promised the destination, for this channel.
+                // SAFETY: the caller that started the receive promised the destination, for this
+                // channel.
                 op.poll(context).map(|received| unsafe { to.store(received?, channel) })
             }
         }
     }
 
-    /// Gives up what runs. A send that a receiver was faster to take has happened; what a receive
-    /// was given goes back with its end.
+    /// Gives up the running operation. A send whose element a receiver took first has happened. An
+    /// element that a receive was given goes back when the receive ends.
     fn abandon(&mut self) -> (Result<(), Code>, Option<Arc<Calls>>) {
         let running = self.alerts.quiet();
         let mut result = Err(Code::CANCELLED);
         if let Running::Send { channel, route } = &self.running {
-            // SAFETY: it is there while it runs, and never moved.
+            // SAFETY: the operation is initialised while it runs, and never moves.
             let op = unsafe { Pin::new_unchecked(self.send.assume_init_mut()) };
             match op.into_unsent() {
                 None => result = Ok(()),
@@ -258,10 +262,11 @@ impl OperationState {
         (result, running)
     }
 
-    /// Drops what runs in its place, then lets go of its channel.
+    /// Drops the running operation in its place, then releases its channel.
     #[inline(always)]
     fn end(&mut self) {
-        // SAFETY: it is there while it runs, and is not said to run afterwards.
+        // SAFETY: the operation is initialised while it runs, and `running` says that it no longer
+        // does afterwards.
         unsafe {
             match &self.running {
                 Running::Nothing => {}
@@ -279,18 +284,19 @@ impl Drop for OperationState {
     }
 }
 
-/// Makes an operation object: for coroutine libraries and event loops, which cannot block a thread.
-/// It serves one operation at a time, any number of times, without allocating.
+/// Creates an operation object, for coroutine libraries and event loops, which cannot block a
+/// thread. It serves one operation at a time, any number of times, without allocating.
 ///
-/// A start form (marline_send_start and its like) returns
+/// A start form (such as marline_send_start) returns
 /// - 0 or an error: the operation is over, exactly as with the blocking form, and wake_fn is not
 ///   called;
-/// - EINPROGRESS: it waits. wake_fn(user) is called once when it can be finished. Then
-///   marline_op_finish says how it ended. (wake_fn may be NULL: then look by marline_op_finish.)
+/// - EINPROGRESS: the operation waits. wake_fn(user) is called once when it can be finished. Then
+///   marline_op_finish returns its result. (wake_fn may be NULL: then call marline_op_finish now
+///   and then.)
 ///
-/// timeout_ms 0 makes it a try, which is never left pending; > 0 is watched by a thread of the
-/// library. The operation keeps its channel and token, also when those are destroyed meanwhile. An
-/// operation object is used by one thread at a time.
+/// With timeout_ms 0 the operation is only tried, and never left pending. A thread of the library
+/// watches a timeout_ms > 0. The operation keeps its channel and token, also if they are destroyed
+/// meanwhile. One thread at a time may use an operation object.
 ///
 /// EINVAL: a null pointer. ENOMEM.
 #[unsafe(no_mangle)]
@@ -311,36 +317,36 @@ pub unsafe extern "C" fn marline_op_create(op: *mut OpId) -> c_int {
     })
 }
 
-/// Ends a pending operation and says how it went, as the blocking form would; then the object can
-/// be used again and wake_fn is not called any more (nor does it run on another thread).
+/// Ends a pending operation and returns its result, as the blocking form would. Then the object can
+/// be used again, and wake_fn is not called any more and does not run on another thread.
 ///
-/// EINPROGRESS: it is not finished yet; wake_fn will be called, again if it was before.
+/// EINPROGRESS: the operation cannot end yet. wake_fn will be called, also if it was called before.
 /// EINVAL: no such object, or nothing is pending.
 #[unsafe(no_mangle)]
 pub extern "C" fn marline_op_finish(op: OpId) -> c_int {
     enter(|| Operation::of(op)?.finish())
 }
 
-/// Gives up a pending operation; then the object can be used again and wake_fn is not called any
-/// more (nor does it run on another thread).
+/// Gives up a pending operation. Then the object can be used again, and wake_fn is not called any
+/// more and does not run on another thread.
 ///
-/// ECANCELED: given up. A send's element stays with its sender; a receive has taken nothing, and
-/// what it had been given is the channel's next element.
-/// 0: a send that a receiver was faster to take: it has happened.
+/// ECANCELED: given up. The element of a send stays with its sender. A receive has taken nothing:
+/// an element that it was given is the next element of the channel.
+/// 0: a receiver took the element of the send first, so the send has happened.
 /// EINVAL: no such object, or nothing is pending.
 #[unsafe(no_mangle)]
 pub extern "C" fn marline_op_abandon(op: OpId) -> c_int {
     enter(|| Operation::of(op)?.abandon())
 }
 
-/// Ends an operation object; a pending operation is abandoned.
+/// Destroys an operation object. A pending operation is abandoned.
 ///
 /// EINVAL: no such object.
 #[unsafe(no_mangle)]
 pub extern "C" fn marline_op_destroy(op: OpId) -> c_int {
     enter(|| {
         let operation = Operation::table().remove(op).ok_or(Code::INVALID)?;
-        // Used further out on this thread, it is abandoned there.
+        // A call further out on this thread's stack finds the handle gone, and abandons it itself.
         let _ = operation.abandon();
         Ok(())
     })

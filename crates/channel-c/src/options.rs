@@ -1,4 +1,4 @@
-//! What sort of channel to make, as C says it and as it is meant.
+//! The options of a channel: as C passes them, and what they mean.
 //!
 //! C's enums may hold any number, so they never become Rust enums unchecked: the ABI takes `u32`.
 
@@ -14,11 +14,11 @@ use crate::{code::Code, discard::OnDropFn, element::Element};
 pub enum Kind {
     /// No buffer: a send completes when its element is handed to a receive.
     Rendezvous = 1,
-    /// Holds up to capacity elements; further sends wait, or do as the overflow policy says.
+    /// Holds up to capacity elements. Further sends wait, or do as the overflow policy says.
     Bounded = 2,
-    /// Holds whatever is sent; sends never wait.
+    /// Holds any number of elements. Sends never wait.
     Unbounded = 3,
-    /// Holds the latest element: a new one replaces one not yet received.
+    /// Holds the latest element: a new element replaces one that was not received yet.
     Conflated = 4,
 }
 
@@ -28,7 +28,8 @@ pub enum Kind {
 pub enum Mode {
     /// element_size bytes, copied in and out: marline_send, marline_recv.
     Copy = 0,
-    /// A pointer with a length; whoever receives it owns it: marline_send_ptr, marline_recv_ptr.
+    /// A pointer with a length. The receiver then owns the memory behind it: marline_send_ptr,
+    /// marline_recv_ptr.
     Pointer = 1,
     /// A buffer in a registered region: marline_send_zc, marline_recv_zc.
     Descriptor = 2,
@@ -49,11 +50,11 @@ pub enum OverflowPolicy {
 #[repr(C)]
 pub enum ChannelFlag {
     /// Blocking calls on this channel return EINTR when a signal handler ran on their thread.
-    /// Nothing has happened then: call again. Without it they wait on.
+    /// Nothing has happened then: call again. Without this flag they keep waiting.
     Interruptible = 1,
 }
 
-/// What sort of channel to make. Set what you need and the rest to zero:
+/// The options of a channel. Set the fields that you need, and the others to zero:
 /// struct marline_options options = {.kind = MARLINE_KIND_BOUNDED, .capacity = 8,
 /// .element_size = sizeof(struct job)};
 #[repr(C)]
@@ -62,30 +63,31 @@ pub struct Options {
     pub kind: u32,
     /// One of enum marline_mode; 0 is COPY.
     pub mode: u32,
-    /// BOUNDED: how many elements it holds, 1 to 2^32. Otherwise 0.
+    /// BOUNDED: how many elements the channel holds, 1 to 2^30. Otherwise 0.
     pub capacity: u64,
-    /// COPY: the size of every element in bytes, at least 1. Otherwise 0.
+    /// COPY: the size of every element in bytes, 1 to 2^30. Otherwise 0.
     pub element_size: usize,
-    /// One of enum marline_overflow; 0 is BLOCK. Only a BOUNDED channel can have another
-    /// (a CONFLATED one always drops the oldest).
+    /// One of enum marline_overflow; 0 is BLOCK. Only a BOUNDED channel can have another policy
+    /// (a CONFLATED channel always drops the oldest).
     pub overflow: u32,
     /// Bits of enum marline_channel_flag.
     pub flags: u32,
-    /// A name for marline_dump, at most 255 bytes of UTF-8, copied by the call; or NULL.
+    /// A name for marline_dump, at most 255 bytes of UTF-8, or NULL. The call copies it.
     pub name: *const c_char,
-    /// See marline_set_on_drop; or NULL.
+    /// The function of marline_set_on_drop, or NULL.
     pub on_drop: OnDropFn,
-    /// Handed to on_drop.
+    /// Passed to on_drop.
     pub on_drop_user: *mut c_void,
     /// Always 0.
     pub reserved: [u64; 2],
 }
 
-/// The largest element that is copied: more is a mistake, or a case for POINTER or DESCRIPTOR.
+/// The largest element that is copied, in bytes. A larger one is a mistake, or a case for POINTER
+/// or DESCRIPTOR.
 const MAX_ELEMENT_BYTES: usize = 1 << 30;
 
 impl Options {
-    /// The mode, if the options that go with every kind make sense.
+    /// Returns the mode. Fails with EINVAL if an option that every kind has is invalid.
     pub(crate) fn checked_mode(&self) -> Result<Mode, Code> {
         let mode = match self.mode {
             mode if mode == Mode::Copy as u32 => Mode::Copy,
@@ -108,7 +110,7 @@ impl Options {
         self.flags & ChannelFlag::Interruptible as u32 != 0
     }
 
-    /// A builder for the kind, its capacity and its overflow policy.
+    /// Returns a builder for the kind, its capacity and its overflow policy.
     pub(crate) fn builder(&self) -> Result<Builder<Element>, Code> {
         let kind = Kind::of(self.kind)?;
         let overflow = OverflowPolicy::of(self.overflow)?;
@@ -122,7 +124,7 @@ impl Options {
         match (kind, overflow) {
             (Kind::Rendezvous, Overflow::Block) => Ok(Builder::rendezvous()),
             (Kind::Unbounded, Overflow::Block) => Ok(Builder::unbounded()),
-            // Zero is what the field is when nobody set it; a conflated channel needs no other.
+            // `Block` is zero, the value of a field that was not set. A conflated channel takes it.
             (Kind::Conflated, Overflow::Block | Overflow::DropOldest) => Ok(Builder::conflated()),
             _ => Err(Code::UNSUPPORTED),
         }

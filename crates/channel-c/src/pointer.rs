@@ -1,5 +1,5 @@
-//! POINTER channels: a pointer with a length. Whoever receives it owns what it points at; until a
-//! send returns 0 the sender does.
+//! POINTER channels: a pointer with a length. The receiver owns the memory behind it. Until a send
+//! returns 0 the sender does.
 
 use std::ffi::{c_int, c_void};
 
@@ -16,7 +16,7 @@ use crate::{
     zero_copy::Route,
 };
 
-/// What a caller wants to send.
+/// Returns the element that a caller wants to send.
 pub(crate) fn element(channel: &Channel, ptr: *mut c_void, len: usize) -> Result<Element, Code> {
     if channel.mode != Mode::Pointer || ptr.is_null() {
         return Err(Code::INVALID);
@@ -24,7 +24,7 @@ pub(crate) fn element(channel: &Channel, ptr: *mut c_void, len: usize) -> Result
     Ok(Element::Pointer(Pointer { ptr, len }))
 }
 
-/// Where what a caller wants to receive goes.
+/// Returns the destination of a receive.
 pub(crate) fn destination(
     channel: &Channel,
     ptr: *mut *mut c_void,
@@ -37,8 +37,8 @@ pub(crate) fn destination(
     Ok(Destination::Pointer { ptr, len })
 }
 
-/// Sends a pointer and a length; what it points at is the receiver's when this returns 0, and stays
-/// yours otherwise. The library never looks at it. Waits like marline_send.
+/// Sends a pointer and a length. When this returns 0, the memory behind the pointer is the
+/// receiver's. Otherwise it stays yours. The library never reads it. Waits like marline_send.
 ///
 /// EAGAIN, ETIME, EPIPE, EINTR as for marline_send. EINVAL: no such channel, not a POINTER channel,
 /// or a null pointer.
@@ -69,8 +69,8 @@ pub extern "C" fn marline_send_ptr_c(
     })
 }
 
-/// The start form of marline_send_ptr; see marline_op_create. What ptr points at stays yours until
-/// the operation has ended with 0.
+/// The start form of marline_send_ptr; see marline_op_create. The memory behind ptr stays yours
+/// until the operation has ended with 0.
 #[unsafe(no_mangle)]
 pub extern "C" fn marline_send_ptr_start(
     op: OpId,
@@ -90,8 +90,8 @@ pub extern "C" fn marline_send_ptr_start(
     })
 }
 
-/// Receives a pointer and its length; what it points at is yours when this returns 0. Waits like
-/// marline_recv.
+/// Receives a pointer and its length. When this returns 0, the memory behind the pointer is yours.
+/// Waits like marline_recv.
 ///
 /// EAGAIN, ETIME, EPIPE, EINTR as for marline_recv. EINVAL: no such channel, not a POINTER channel,
 /// or a null pointer.

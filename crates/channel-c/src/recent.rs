@@ -1,10 +1,10 @@
-//! The channels this thread sent to or received from last, kept referenced: a thread in a loop then
-//! finds its channel by reading its slot instead of changing it, and two threads on one channel do
-//! not pass the slot's cache line back and forth.
+//! The channels that this thread sent to or received from last. The thread keeps a [`Ref`] to each.
+//! So a thread in a loop finds its channel by reading the slot instead of changing it, and two
+//! threads on one channel do not pass the slot's cache line back and forth.
 //!
-//! A reference is taken out while it is in use, so a callback that uses channels meanwhile finds
-//! its own. A channel that is destroyed while a thread keeps it idle has been closed and emptied;
-//! its memory goes with the next channel in that place, or with the thread.
+//! A `Ref` is taken out while it is in use, so a callback that uses channels meanwhile gets its
+//! own. If a channel is destroyed while an idle thread keeps a `Ref`, the channel has been closed
+//! and emptied. Its memory goes when another channel takes that place, or with the thread.
 
 use std::{cell::Cell, mem::ManuallyDrop, ops::Deref};
 
@@ -14,7 +14,8 @@ use crate::{
     table::Ref,
 };
 
-/// A worker that passes things on uses two channels; a few more do no harm.
+/// How many channels a thread keeps. A thread that passes elements on uses two; a few more do no
+/// harm.
 const PLACES: usize = 4;
 
 struct RecentChannel {
@@ -26,7 +27,8 @@ thread_local! {
     static RECENT: [Cell<Option<RecentChannel>>; PLACES] = const { [const { Cell::new(None) }; PLACES] };
 }
 
-/// The low bits of an id are its slot's: neighbours have different places.
+/// Returns the place of an id. The low bits of an id are its slot's index, so neighbours have
+/// different places.
 fn place(id: ChannelId) -> usize {
     id as usize % PLACES
 }
@@ -38,10 +40,10 @@ pub(crate) struct InUse {
 }
 
 impl Channel {
-    /// The channel, for an operation that ends on this thread before it returns.
+    /// Returns the channel, for an operation that ends on this thread before it returns.
     #[inline(always)]
     pub(crate) fn in_use(id: ChannelId) -> Result<InUse, Code> {
-        // Without it while the thread is being torn down.
+        // There are no recent channels while the thread is torn down.
         let kept = RECENT.try_with(|recent| recent[place(id)].take()).ok().flatten();
         let channel = match kept {
             Some(kept) if kept.id == id && kept.channel.is_open() => kept.channel,
@@ -66,11 +68,11 @@ impl Deref for InUse {
 impl Drop for InUse {
     #[inline(always)]
     fn drop(&mut self) {
-        // SAFETY: taken once, here.
+        // SAFETY: the channel is taken once, here.
         let channel = unsafe { ManuallyDrop::take(&mut self.channel) };
         if channel.is_open() {
             let id = self.id;
-            // What a callback left there meanwhile is dropped.
+            // A channel that a callback left there meanwhile is dropped.
             let _ = RECENT
                 .try_with(|recent| recent[place(id)].replace(Some(RecentChannel { id, channel })));
         }

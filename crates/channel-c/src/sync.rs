@@ -1,6 +1,6 @@
-//! The one switch between the real primitives and the model checker's (`--cfg marline_model`), for
-//! what is lock-free here: handle slots, running calls, alerts and the lock that knows its thread.
-//! The models are in `model.rs`.
+//! The switch between the real primitives and the model checker's (`--cfg marline_model`), for the
+//! lock-free parts: handle slots, running calls, alerts and the lock that knows its thread
+//! (`exclusive`). The models are in `model.rs`.
 
 #[cfg(not(marline_model))]
 pub(crate) use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering, fence};
@@ -8,13 +8,13 @@ pub(crate) use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering, f
 #[cfg(marline_model)]
 pub(crate) use loom::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering, fence};
 
-/// Waits for something that takes as long as a short call on another thread.
+/// Waits until `done` returns true, which takes about as long as a short call on another thread.
 #[cfg(not(marline_model))]
 pub(crate) fn backoff(done: impl Fn() -> bool) {
     use std::{hint, thread, time::Duration};
     const SPINS: u32 = 64;
     const YIELDS: u32 = 64;
-    /// A bound on the delay after a callback that took long.
+    /// The longest sleep between two checks: a bound on the delay after a callback that took long.
     const LONGEST_SLEEP: Duration = Duration::from_millis(1);
     let mut looks = 0;
     let mut sleep = Duration::from_micros(50);
@@ -38,7 +38,7 @@ pub(crate) fn backoff(done: impl Fn() -> bool) {
     }
 }
 
-/// A number of this thread's own, never 0.
+/// Returns a number that no other thread has. Never 0.
 #[cfg(not(marline_model))]
 #[inline(always)]
 pub(crate) fn this_thread() -> usize {

@@ -1,13 +1,15 @@
 //! Handles: numbers that name an object and can be wrong without harm.
 //!
-//! An id is a slot's index, the sort of thing it names, and the slot's generation, which grows each
-//! time the slot is given away; so an id is never 0, and one that was destroyed, invented or meant
-//! for another sort of thing is told apart from a live one. Slots are never freed or moved.
+//! An id holds a slot's index, a tag for the sort of object, and the slot's generation, which grows
+//! each time the slot is used again. So an id is never 0, and an id that was destroyed, invented or
+//! meant for another sort of object differs from every live one. The memory of slots is never freed
+//! or moved.
 //!
-//! A slot's word says everything: its generation, whether its id is OPEN, and how many [`Ref`]s are
-//! out. [`Table::get`] adds one in the same compare-and-swap that checks the generation, so no lock
-//! is held across an operation. [`Table::remove`] clears OPEN: no new ones from then on. Whoever
-//! gives back the last one of a slot that is not OPEN drops the object and frees the slot.
+//! A slot's word holds its whole state: its generation, whether its id is OPEN, and how many
+//! [`Ref`]s there are. [`Table::get`] adds a `Ref` in the same compare-and-swap that checks the
+//! generation, so no lock is held across an operation. [`Table::remove`] clears OPEN: from then on
+//! `get` adds none. The thread that drops the last `Ref` of a slot that is not OPEN drops the
+//! object and puts the slot on the free list.
 
 use std::{
     cell::UnsafeCell,
@@ -18,19 +20,19 @@ use std::{
 
 use crate::sync::{AtomicU64, Ordering, broken, fence};
 
-/// What can be named by a handle.
+/// An object that a handle can name.
 pub(crate) trait Object: Send + Sync + Sized + 'static {
-    /// Its mark in the ids, 1 to 15.
+    /// The tag of this sort of object in its ids, 1 to 15.
     const ID_TAG: u64;
 
     fn table() -> &'static Table<Self>;
 }
 
 const INDEX_BITS: u32 = 28;
-/// Slots in the first chunk; each further chunk has twice as many, so few chunks reach far and a
-/// slot is found with a little arithmetic.
+/// The number of slots in the first chunk. Each further chunk has twice as many, so few chunks
+/// reach far, and a little arithmetic finds a slot.
 const FIRST_CHUNK: usize = if cfg!(marline_model) { 1 } else { 64 };
-/// As many as the index can name: 64 × (2²² − 1) slots.
+/// The most chunks: as many as the index can name, 64 × (2²² − 1) slots.
 const CHUNKS: usize = 22;
 
 const ONE: u64 = 1;
@@ -50,7 +52,7 @@ struct Free {
     next: u32,
 }
 
-/// On cache lines of its own: neighbours are used by other threads.
+/// A slot has its own cache lines, because other threads use its neighbours.
 #[repr(C, align(128))]
 struct Slot<T> {
     word: AtomicU64,
@@ -62,7 +64,7 @@ struct Slot<T> {
 // between it is only shared, and `Object` is `Send + Sync`.
 unsafe impl<T: Send + Sync> Sync for Slot<T> {}
 
-/// Keeps an object alive and in its place.
+/// A reference that keeps an object alive and in its place.
 pub(crate) struct Ref<T: Object> {
     slot: &'static Slot<T>,
 }
@@ -75,26 +77,27 @@ impl<T: Object> Table<T> {
         }
     }
 
-    /// Names an object; gives it back when there is no memory or no name left.
+    /// Gives an object an id. Returns the object if there is no memory or no id left.
     pub(crate) fn insert(&'static self, object: T) -> Result<u64, T> {
         let Some(slot) = self.take_free() else {
             return Err(object);
         };
         let generation = slot.word.load(Ordering::Relaxed) >> GENERATION_SHIFT;
-        // SAFETY: a free slot belongs to whoever took it off the list.
+        // SAFETY: a free slot belongs to the thread that took it off the list.
         unsafe { (*slot.object.get()).write(object) };
-        // Release: whoever sees OPEN sees the object.
+        // Release: a thread that sees OPEN sees the object.
         slot.word.store(generation << GENERATION_SHIFT | OPEN, Ordering::Release);
         Ok(generation << GENERATION_SHIFT | T::ID_TAG << INDEX_BITS | u64::from(slot.index))
     }
 
-    /// The object of a live id.
+    /// Returns the object of a live id.
     #[inline(always)]
     pub(crate) fn get(&'static self, id: u64) -> Option<Ref<T>> {
         self.reach(id, |word| word + ONE)
     }
 
-    /// Ends an id and returns its object; none when it was not live, or another was faster.
+    /// Ends an id and returns its object. None if the id was not live, or if another thread ended
+    /// it first.
     pub(crate) fn remove(&'static self, id: u64) -> Option<Ref<T>> {
         self.reach(id, |word| (word & !OPEN) + ONE)
     }
@@ -108,7 +111,7 @@ impl<T: Object> Table<T> {
             if word & !REFS != generation << GENERATION_SHIFT | OPEN && !broken("check-open") {
                 return None;
             }
-            // Acquire: the object as `insert` wrote it.
+            // Acquire: this thread sees the object as `insert` wrote it.
             match slot.word.compare_exchange_weak(
                 word,
                 change(word),
@@ -145,11 +148,11 @@ impl<T: Object> Table<T> {
         let chunk = self.chunks.get(place(index as usize).0)?;
         if chunk.get().is_none() {
             let slots = new_chunk(index)?;
-            // The list of free slots never has to grow later: a give-back cannot fail.
+            // Every slot gets room on the free list now, so that putting a slot back cannot fail.
             let every_slot = index as usize + slots.len();
             let missing = every_slot.saturating_sub(free.slots.len());
             free.slots.try_reserve(missing).ok()?;
-            // Under the lock, so nobody else has set it.
+            // Under the lock, so no other thread has set the chunk.
             let _ = chunk.set(slots);
         }
         free.next += 1;
@@ -161,7 +164,7 @@ impl<T: Object> Table<T> {
     }
 }
 
-/// The chunk of a slot and the place in it.
+/// Returns the chunk of a slot, and the slot's place in it.
 #[inline(always)]
 fn place(index: usize) -> (usize, usize) {
     let from_first = index + FIRST_CHUNK;
@@ -169,7 +172,7 @@ fn place(index: usize) -> (usize, usize) {
     (chunk, from_first - (FIRST_CHUNK << chunk))
 }
 
-/// The chunk that begins with slot `first`.
+/// Allocates the chunk that begins with slot `first`.
 fn new_chunk<T>(first: u32) -> Option<Box<[Slot<T>]>> {
     let length = FIRST_CHUNK << place(first as usize).0;
     let mut slots = Vec::new();
@@ -189,10 +192,10 @@ impl<T: Object> Ref<T> {
         self.slot.word.load(Ordering::Acquire) & OPEN != 0
     }
 
-    /// The object for as long as the caller keeps this reference, and no longer.
+    /// Returns the object, for as long as the caller keeps this reference, and no longer.
     ///
     /// # Safety
-    /// What is made of it goes before this reference does.
+    /// Everything derived from the result goes before this reference does.
     #[inline(always)]
     pub(crate) unsafe fn extended(&self) -> &'static T {
         // SAFETY: slots live for ever, and the object until the last reference is gone.
@@ -205,7 +208,7 @@ impl<T: Object> Deref for Ref<T> {
 
     #[inline(always)]
     fn deref(&self) -> &T {
-        // SAFETY: borrowed from this reference.
+        // SAFETY: the result borrows this reference.
         unsafe { self.extended() }
     }
 }
@@ -213,7 +216,7 @@ impl<T: Object> Deref for Ref<T> {
 impl<T: Object> Drop for Ref<T> {
     #[inline(always)]
     fn drop(&mut self) {
-        // Release: what this reference did to the object comes before its end.
+        // Release: what this reference did to the object happens before the object's end.
         let before = self.slot.word.fetch_sub(ONE, Ordering::Release);
         if before & (OPEN | REFS) == ONE {
             fence(Ordering::Acquire);
@@ -222,15 +225,15 @@ impl<T: Object> Drop for Ref<T> {
     }
 }
 
-/// Drops the object of a slot nobody can reach, and frees the slot.
+/// Drops the object of a slot that no thread can reach, and puts the slot on the free list.
 #[cold]
 #[inline(never)]
 fn retire<T: Object>(slot: &'static Slot<T>) {
-    // SAFETY: the last reference is gone, and the slot is not OPEN, so there is no next one.
+    // SAFETY: the last reference is gone, and the slot is not OPEN, so there will be no other.
     unsafe { (*slot.object.get()).assume_init_drop() };
     let generation = (slot.word.load(Ordering::Relaxed) >> GENERATION_SHIFT) + 1;
     if generation > u64::from(u32::MAX) {
-        // Used up: the slot stays closed for ever, so that no id comes twice.
+        // The generations are used up: the slot stays closed for ever, so that no id comes twice.
         return;
     }
     slot.word.store(generation << GENERATION_SHIFT, Ordering::Relaxed);

@@ -10,7 +10,7 @@ use crate::{
     table::{Object, Ref, Table},
 };
 
-/// Names a cancel token. Never 0; where a function takes a token, 0 means none.
+/// The handle of a cancel token. Never 0. Where a function takes a token, 0 means none.
 pub type TokenId = u64;
 
 pub(crate) struct Token {
@@ -36,8 +36,8 @@ impl Token {
     }
 }
 
-/// Makes a cancel token: give it to any number of operations, trigger it once, and those that wait
-/// end with ECANCELED.
+/// Creates a cancel token. Pass it to any number of operations. Trigger it once, and the operations
+/// that wait end with ECANCELED.
 ///
 /// EINVAL: a null pointer. ENOMEM.
 #[unsafe(no_mangle)]
@@ -51,7 +51,7 @@ pub unsafe extern "C" fn marline_token_create(token: *mut TokenId) -> c_int {
     })
 }
 
-/// Makes a token that is triggered with its parent, and can be triggered without it. It outlives
+/// Creates a token that is triggered with its parent, and can be triggered without it. It outlives
 /// its parent's handle.
 ///
 /// EINVAL: no such parent, or a null pointer. ENOMEM.
@@ -66,7 +66,7 @@ pub unsafe extern "C" fn marline_token_child(parent: TokenId, child: *mut TokenI
     })
 }
 
-/// Triggers a token and its children, for ever. Once is enough; more do nothing.
+/// Triggers a token and its children, for ever. A second call does nothing.
 ///
 /// EINVAL: no such token.
 #[unsafe(no_mangle)]
@@ -77,7 +77,7 @@ pub extern "C" fn marline_token_trigger(token: TokenId) -> c_int {
     })
 }
 
-/// Says whether a token was triggered.
+/// Stores in *is_set whether a token was triggered.
 ///
 /// EINVAL: no such token, or a null pointer.
 #[unsafe(no_mangle)]
@@ -91,7 +91,7 @@ pub unsafe extern "C" fn marline_token_is_set(token: TokenId, is_set: *mut bool)
     })
 }
 
-/// Ends a token's handle, without triggering it. Operations that were given it keep it.
+/// Destroys a token's handle without triggering the token. Operations that have the token keep it.
 ///
 /// EINVAL: no such token.
 #[unsafe(no_mangle)]

@@ -1,8 +1,9 @@
-//! The C programs in `tests/c`, and the example at the top of the header, built with gcc against the
-//! static library and run: by themselves, under valgrind, and with AddressSanitizer.
+//! Builds the C programs in `tests/c`, and the example at the top of the header, with gcc against
+//! the static library. Runs them by themselves, under valgrind, and with AddressSanitizer.
 //!
-//! What the machine cannot do is skipped and said so; `MARLINE_REQUIRE_VALGRIND=1` makes a missing
-//! valgrind a failure. Every program bounds its own waits and ends itself when it hangs.
+//! A test that the machine cannot run is skipped and prints SKIPPED. `MARLINE_REQUIRE_VALGRIND=1`
+//! makes a missing valgrind a failure. Every program bounds its own waits and ends itself when it
+//! hangs.
 
 use std::{
     env, fs,
@@ -16,7 +17,7 @@ fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// Where cargo put this test, and the library beside it.
+/// Returns the directory into which cargo put this test, and the library beside it.
 fn build_directory() -> PathBuf {
     let test = env::current_exe().unwrap();
     test.parent().unwrap().to_path_buf()
@@ -39,7 +40,7 @@ fn sources() -> Vec<PathBuf> {
     sources
 }
 
-/// Builds a program; `variant` tells builds of one source apart.
+/// Builds a program. `variant` tells builds of one source apart.
 fn build(source: &Path, variant: &str, options: &[&str]) -> PathBuf {
     let directory = build_directory().join("c_programs");
     fs::create_dir_all(&directory).unwrap();
@@ -59,17 +60,17 @@ fn build(source: &Path, variant: &str, options: &[&str]) -> PathBuf {
     program
 }
 
-/// Runs a command that must succeed, and shows what it said when it does not.
+/// Runs a command that must succeed, and returns its output. Shows the output if it fails.
 fn run(command: &mut Command) -> String {
     let output = command.output().unwrap_or_else(|error| panic!("cannot run {command:?}: {error}"));
-    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    let stdout = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(
         output.status.success(),
-        "{command:?}: {}\n{said}{}",
+        "{command:?}: {}\n{stdout}{}",
         output.status,
         String::from_utf8_lossy(&output.stderr)
     );
-    said
+    stdout
 }
 
 fn works(command: &mut Command) -> bool {
@@ -126,7 +127,7 @@ fn every_program_is_clean_under_address_sanitizer() {
     }
 }
 
-/// The lines of the preface between EXAMPLE and the next paragraph's heading, without ` *     `.
+/// The example is the lines of the preface between EXAMPLE and the next heading, without ` *     `.
 #[test]
 fn the_example_in_the_header_works() {
     let header = fs::read_to_string(root().join("include/marline_channel.h")).unwrap();
@@ -141,8 +142,8 @@ fn the_example_in_the_header_works() {
     let source = build_directory().join("c_programs/example.c");
     fs::create_dir_all(source.parent().unwrap()).unwrap();
     fs::write(&source, example).unwrap();
-    let said = run(&mut Command::new(build(&source, "plain", &["-pedantic"])));
-    assert!(said.starts_with("sum 55, then: closed"), "{said}");
+    let stdout = run(&mut Command::new(build(&source, "plain", &["-pedantic"])));
+    assert!(stdout.starts_with("sum 55, then: closed"), "{stdout}");
 }
 
 #[test]

@@ -1,11 +1,11 @@
-//! The checked-in header is what cbindgen makes of the source today, and every function in it is
-//! exercised by some C test program.
+//! Tests that the checked-in header is what cbindgen generates from the source today, and that some
+//! C test program calls every function in it.
 
 use std::{fs, path::Path};
 
 const HEADER: &str = "include/marline_channel.h";
 
-/// Set to write the header instead of comparing it.
+/// The environment variable that makes the test write the header instead of comparing it.
 const REWRITE: &str = "MARLINE_WRITE_HEADER";
 
 fn root() -> &'static Path {

@@ -1,6 +1,6 @@
-//! Channels at work: a small pipeline with threads and async tasks on the same channels, a select,
-//! a deadline that fires, a cancel, and a drop policy. At the end the books are balanced:
-//! sent = received + returned + dropped, or the program fails.
+//! A small pipeline: threads and async tasks on the same channels, a select, a deadline that fires,
+//! a cancel, and a drop policy. At the end the books must be balanced
+//! (sent = received + returned + dropped), or the program fails.
 //!
 //! `make demo`, or `cargo run --release -p marline-channel --example pipeline`.
 
@@ -21,7 +21,7 @@ use marline_channel::{
 
 const ORDERS: u64 = 100_000;
 
-/// The books: what was made must be somewhere.
+/// The books: every value that was sent must be received, returned or dropped.
 #[derive(Default)]
 struct Books {
     sent: AtomicU64,
@@ -46,7 +46,7 @@ fn main() -> ExitCode {
     let (orders_tx, orders_rx) = bounded::<u64>(64);
     // … go through two workers, again a thread and a task, that meet the kitchen one by one …
     let (kitchen_tx, kitchen_rx) = rendezvous::<u64>();
-    // … while a display shows the latest few, and drops what it has no time for.
+    // … while a display shows the latest few, and drops the orders that it has no time for.
     let (display_tx, display_rx) = Builder::bounded(8)
         .name("display")
         .overflow(Overflow::DropOldest)
@@ -84,7 +84,7 @@ fn main() -> ExitCode {
         let task_display = display_tx.clone();
         scope.spawn(move || {
             block_on(async {
-                // This one also tells the display; each order it shows is one more to account for.
+                // This worker also sends each order to the display, which the books count again.
                 while let Ok(order) = orders_rx.recv().await {
                     books.sent.fetch_add(1, Relaxed);
                     task_display.send(order).await.expect("the display is there");
@@ -93,8 +93,8 @@ fn main() -> ExitCode {
             })
         });
 
-        // The kitchen cooks, and every 16 orders takes whichever is ready: an order or a frame of
-        // the display, which therefore falls behind and drops its oldest.
+        // The kitchen cooks. Every 16 orders it takes whichever is ready, an order or a frame of
+        // the display. So the display falls behind and drops its oldest orders.
         let token = closing.clone();
         let kitchen = scope.spawn(move || {
             let (mut cooked, mut shown) = (0u64, 0u64);
@@ -115,7 +115,7 @@ fn main() -> ExitCode {
             (cooked, shown, kitchen_rx.snapshot(), display_rx.snapshot())
         });
 
-        // Meanwhile, two sends that do not come through: their values come back.
+        // Meanwhile two sends fail, and their values come back.
         let (impatient_tx, _nobody_receives) = rendezvous::<&str>();
         books.sent.fetch_add(2, Relaxed);
         let late = impatient_tx.send("soup").timeout(Duration::from_millis(5)).wait();

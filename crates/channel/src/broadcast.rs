@@ -1,8 +1,9 @@
-//! Every receiver gets every value, as long as it keeps up.
+//! Broadcast: every receiver gets every value, as long as it keeps up.
 //!
-//! One ring under the short lock; each receiver has its own place in it. A value is kept until
-//! every receiver has seen it or the ring needs its room. Values are shared, so that cloning one,
-//! which is user code, happens outside the lock; the last receiver to see a value gets it itself.
+//! There is one ring under the short lock, in which each receiver has its own position. The ring
+//! holds a value until every receiver has seen it, or until the ring needs its room. Values are
+//! shared, so that cloning a value, which is user code, happens outside the lock. The last receiver
+//! to see a value gets the value itself.
 
 use std::{
     collections::VecDeque,
@@ -26,12 +27,12 @@ use crate::{
     wakers::{self, WakeList, WakeNode, wake_all},
 };
 
-/// A channel in which every receiver gets every value. `capacity` is rounded up to a power of two;
-/// a receiver that falls further behind is told how much it missed ([`ErrorKind::Lagged`]) and goes
-/// on at the oldest value kept. Sends never wait.
+/// Creates a channel in which every receiver gets every value. `capacity` is rounded up to a power
+/// of two. A receiver that falls further behind learns how many values it missed
+/// ([`ErrorKind::Lagged`]) and goes on with the oldest value that is left. Sends never wait.
 ///
 /// # Panics
-/// When `capacity` is 0 or more than [`MAX_CAPACITY`].
+/// If `capacity` is 0 or more than [`MAX_CAPACITY`].
 ///
 /// ```
 /// let (tx, mut a) = marline_channel::broadcast(16);
@@ -82,11 +83,11 @@ struct State<T> {
 
 struct Slot<T> {
     value: Option<StdArc<T>>,
-    /// How many receivers have yet to see it.
+    /// How many receivers have yet to see the value.
     left: usize,
 }
 
-/// What a receiver found at its place.
+/// What a receiver found at its position.
 enum Found<T> {
     Value(StdArc<T>),
     Nothing(ErrorKind),
@@ -117,14 +118,14 @@ impl<T> State<T> {
         count!(self.counters, recvs += 1);
         count!(self.counters, bytes_received += size_of::<T>());
         self.retire();
-        Found::Value(value.expect("kept until everybody has seen it"))
+        Found::Value(value.expect("the value stays until every receiver has seen it"))
     }
 
     fn would_find(&self, next: u64) -> bool {
         next < self.end() || self.closed
     }
 
-    /// Lets go of what everybody has seen.
+    /// Removes the values that every receiver has seen.
     fn retire(&mut self) {
         while self.ring.front().is_some_and(|slot| slot.left == 0) {
             self.ring.pop_front();
@@ -135,7 +136,8 @@ impl<T> State<T> {
         }
     }
 
-    /// A receiver at `next` goes; what only it had to see is returned, to be dropped outside.
+    /// Removes a receiver that is at `next`. Returns the values that only this receiver had yet to
+    /// see, for the caller to drop outside the lock.
     fn unsubscribe(&mut self, next: u64) -> Vec<StdArc<T>> {
         self.receivers -= 1;
         let mut dropped = vec![];
@@ -151,7 +153,7 @@ impl<T> State<T> {
     }
 }
 
-/// A drained ring larger than this gives its memory back.
+/// The most slots that a drained ring keeps. A larger ring gives its memory back.
 const KEPT_SLOTS: usize = 64;
 
 impl<T> Channel<T> {
@@ -180,7 +182,7 @@ impl<T> Channel<T> {
     }
 }
 
-/// A receiver from the next value on.
+/// Creates a receiver that starts at the next value.
 fn subscribe<T>(channel: &Arc<Channel<T>>) -> Receiver<T> {
     let mut state = channel.state.lock();
     state.receivers += 1;
@@ -189,21 +191,21 @@ fn subscribe<T>(channel: &Arc<Channel<T>>) -> Receiver<T> {
     Receiver { channel: channel.clone(), next }
 }
 
-/// The sending end. When the last one goes, receivers get what is left, then
+/// The sending end. When the last sender goes, receivers get the values that are left, then
 /// [`ErrorKind::Closed`].
 pub struct Sender<T> {
     channel: Arc<Channel<T>>,
 }
 
-/// A receiving end with a place of its own.
+/// A receiving end with its own position.
 pub struct Receiver<T> {
     channel: Arc<Channel<T>>,
     next: u64,
 }
 
 impl<T> Sender<T> {
-    /// Sends to all receivers and says how many there are; [`ErrorKind::Closed`] gives the value
-    /// back when there is none.
+    /// Sends a value to all receivers and returns how many there are. Fails with
+    /// [`ErrorKind::Closed`], and gives the value back, if there is none or the channel is closed.
     ///
     /// ```
     /// let (tx, _rx) = marline_channel::broadcast(4);
@@ -211,7 +213,7 @@ impl<T> Sender<T> {
     /// assert_eq!(tx.send("to both"), Ok(2));
     /// ```
     pub fn send(&self, value: T) -> Result<usize, SendError<T>> {
-        // Made before the lock: it allocates.
+        // Before the lock is taken, because this allocates.
         let value = StdArc::new(value);
         let mut state = self.channel.state.lock();
         if state.closed || state.receivers == 0 {
@@ -246,7 +248,7 @@ impl<T> Sender<T> {
         Ok(receivers)
     }
 
-    /// Another receiver, from the next value on.
+    /// Creates a receiver that starts at the next value.
     ///
     /// ```
     /// let (tx, mut early) = marline_channel::broadcast(4);
@@ -261,7 +263,7 @@ impl<T> Sender<T> {
 }
 
 impl<T: Clone> Receiver<T> {
-    /// Receives the next value, waiting for it. Dropping the operation loses nothing.
+    /// Receives the next value. Waits for it. Dropping the operation loses nothing.
     ///
     /// ```
     /// let (tx, mut rx) = marline_channel::broadcast(4);
@@ -272,7 +274,7 @@ impl<T: Clone> Receiver<T> {
         Op::of(Recv { rx: self, node: WakeNode::new() })
     }
 
-    /// Receives the next value if it is there.
+    /// Receives the next value without waiting. Fails with [`ErrorKind::Empty`] if there is none.
     ///
     /// ```
     /// use marline_channel::{ErrorKind, broadcast};
@@ -289,7 +291,7 @@ impl<T: Clone> Receiver<T> {
         found.take()
     }
 
-    /// Another receiver of this channel, from the next value sent on.
+    /// Creates another receiver of this channel, which starts at the next value that is sent.
     ///
     /// ```
     /// let (tx, rx) = marline_channel::broadcast(4);
@@ -303,7 +305,8 @@ impl<T: Clone> Receiver<T> {
 }
 
 impl<T: Clone> Found<T> {
-    /// The value itself if nobody else needs it, a clone otherwise. Runs outside the lock.
+    /// Returns the value itself if no other receiver needs it, a clone otherwise. Runs outside the
+    /// lock.
     fn take(self) -> Result<T, Error> {
         match self {
             Found::Nothing(kind) => Err(kind.into()),
@@ -317,7 +320,7 @@ impl<T: Clone> Found<T> {
 macro_rules! both_ends {
     ($End:ident) => {
         impl<T> $End<T> {
-            /// How many values some receiver has yet to see.
+            /// Returns how many values at least one receiver has yet to see.
             ///
             /// ```
             /// let (tx, mut rx) = marline_channel::broadcast(4);
@@ -330,7 +333,7 @@ macro_rules! both_ends {
                 self.channel.state.lock().ring.len()
             }
 
-            /// Whether every receiver has seen everything.
+            /// Whether every receiver has seen every value.
             ///
             /// ```
             /// let (tx, rx) = marline_channel::broadcast::<u8>(3);
@@ -341,7 +344,7 @@ macro_rules! both_ends {
                 self.len() == 0
             }
 
-            /// How many values are kept at most.
+            /// Returns the most values that the channel keeps.
             ///
             /// ```
             /// let (tx, rx) = marline_channel::broadcast::<u8>(3);
@@ -352,7 +355,7 @@ macro_rules! both_ends {
                 self.channel.capacity
             }
 
-            /// How many sending ends there are.
+            /// Returns how many sending ends there are.
             ///
             /// ```
             /// let (tx, rx) = marline_channel::broadcast::<u8>(4);
@@ -363,7 +366,7 @@ macro_rules! both_ends {
                 self.channel.state.lock().senders
             }
 
-            /// How many receiving ends there are.
+            /// Returns how many receiving ends there are.
             ///
             /// ```
             /// let (tx, rx) = marline_channel::broadcast::<u8>(4);
@@ -374,7 +377,7 @@ macro_rules! both_ends {
                 self.channel.state.lock().receivers
             }
 
-            /// Whether the channel is closed. Values may still be inside.
+            /// Whether the channel is closed. It may still hold values.
             ///
             /// ```
             /// let (tx, mut rx) = marline_channel::broadcast(4);
@@ -388,7 +391,7 @@ macro_rules! both_ends {
                 self.channel.state.lock().closed
             }
 
-            /// Lets go of this end, as dropping it does.
+            /// Releases this end, as dropping it does.
             ///
             /// ```
             /// let (tx, mut rx) = marline_channel::broadcast(4);
@@ -400,7 +403,7 @@ macro_rules! both_ends {
             /// ```
             pub fn close(self) {}
 
-            /// Closes the channel for everybody. Says whether this call closed it.
+            /// Closes the channel for all ends. Returns whether this call closed it.
             ///
             /// ```
             /// let (tx, mut rx) = marline_channel::broadcast(4);
@@ -414,7 +417,7 @@ macro_rules! both_ends {
                 self.channel.close()
             }
 
-            /// What the channel knows about itself.
+            /// Returns the channel's state and counters as of now.
             ///
             /// ```
             /// let (tx, _rx) = marline_channel::broadcast(4);
@@ -481,15 +484,15 @@ impl<T> Recv<'_, T> {
         self.rx.channel.state.lock().would_find(self.rx.next)
     }
 
-    /// Has `waker` woken by the next value; true when there is one already.
+    /// Registers `waker` to be woken by the next value. Returns true if there is one already.
     fn register(&self, waker: &Waker) -> bool {
         let ready = |state: &State<T>| state.would_find(self.rx.next);
         let lock = &self.rx.channel.state;
-        // SAFETY: pinned, in this list only, and `drop` leaves.
+        // SAFETY: the node is pinned, in this list only, and `drop` leaves.
         unsafe { wakers::register(lock, |state| &mut state.waiting, &self.node, waker, ready) }
     }
 
-    /// Takes the node off the list; says whether it was there.
+    /// Takes the node off the list. Returns whether it was there.
     fn leave(&self) -> bool {
         // SAFETY: the node is in this list or in none.
         unsafe { wakers::leave(&self.rx.channel.state, |state| &mut state.waiting, &self.node) }

@@ -1,7 +1,7 @@
-//! Cancel tokens: a flag that can be waited for, with children that are triggered with it.
+//! Cancel tokens: flags that operations can wait for, with children that are triggered with them.
 //!
-//! Triggering is final. A child keeps its parent; a token knows its children weakly and sweeps out
-//! the dead ones as their number grows.
+//! Triggering is final. A child keeps its parent alive. A token has weak references to its
+//! children, and sweeps out the dead ones as their number grows.
 
 use std::{
     fmt,
@@ -15,7 +15,7 @@ use crate::{
     wakers::{WakeList, WakeNode, leave, register, wake_all},
 };
 
-/// Ends operations from outside: give it to any of them with `.cancel(&token)`.
+/// Ends operations from outside: pass it to any operation with `.cancel(&token)`.
 ///
 /// ```
 /// use marline_channel::{CancelToken, ErrorKind, rendezvous};
@@ -45,10 +45,11 @@ struct State {
     sweep_at: usize,
 }
 
+/// The number of children at which the first sweep happens.
 const FIRST_SWEEP: usize = 16;
 
 impl CancelToken {
-    /// A token of its own.
+    /// Creates a token without a parent.
     ///
     /// ```
     /// use marline_channel::CancelToken;
@@ -61,7 +62,7 @@ impl CancelToken {
         CancelToken { inner: Arc::new(Inner::new(None)) }
     }
 
-    /// A token that is triggered with this one, and can be triggered without it.
+    /// Creates a token that is triggered with this one, and can be triggered without it.
     ///
     /// ```
     /// use marline_channel::CancelToken;
@@ -81,14 +82,14 @@ impl CancelToken {
         }
         state.children.push(Arc::downgrade(&child));
         drop(state);
-        // After the listing: either this sees the flag, or `cancel` sees the child.
+        // Checked after the child is listed: either this sees the flag, or `cancel` sees the child.
         if self.is_cancelled() {
             child.cancel();
         }
         CancelToken { inner: child }
     }
 
-    /// Triggers this token and its children. Once is enough; more do nothing.
+    /// Triggers this token and its children. A second call does nothing.
     ///
     /// ```
     /// use marline_channel::CancelToken;
@@ -101,7 +102,7 @@ impl CancelToken {
         self.inner.cancel();
     }
 
-    /// Whether it was triggered.
+    /// Whether the token was triggered.
     ///
     /// ```
     /// use marline_channel::CancelToken;
@@ -114,12 +115,13 @@ impl CancelToken {
         self.inner.cancelled.load(Ordering::Acquire)
     }
 
-    /// Has `waker` woken at the trigger; false when it was triggered already.
+    /// Registers `waker` to be woken when the token is triggered. Returns false if it was triggered
+    /// already.
     ///
     /// # Safety
     /// The node is pinned, and [`CancelToken::forget`] is called before it goes.
     pub(crate) unsafe fn register(&self, node: &WakeNode, waker: &Waker) -> bool {
-        // Asked under the lock: `cancel` sets the flag before it takes the lock to wake.
+        // Checked under the lock: `cancel` sets the flag before it takes the lock to wake.
         let ready = |_: &State| self.is_cancelled() && !broken("cancel-looks-under-lock");
         // SAFETY: the caller's promise.
         !unsafe { register(&self.inner.state, |state| &mut state.waiting, node, waker, ready) }
@@ -143,7 +145,7 @@ impl Inner {
         }
         let mut below = vec![];
         let mut children = std::mem::take(&mut self.state.lock().children);
-        // Not by recursion: a chain of tokens may be long.
+        // A loop instead of recursion: a chain of tokens may be long.
         while let Some(child) = children.pop() {
             if let Some(child) = child.upgrade()
                 && !child.cancelled.swap(true, Ordering::AcqRel)

@@ -1,11 +1,12 @@
-//! What can go wrong, once for the whole crate: a closed [`ErrorKind`], an [`Error`] that carries
-//! it, and a [`SendError`] that also hands the value back.
+//! The errors of the crate: a closed [`ErrorKind`], an [`Error`] that carries it, and a
+//! [`SendError`] that also gives the value back.
 //!
-//! A kind exists for each thing a caller may do differently. The C header maps each to an errno.
+//! There is one kind for each thing that a caller may do differently. The C header maps each kind
+//! to an errno.
 
 use std::fmt;
 
-/// Why an operation did not do what was asked.
+/// Why an operation failed.
 ///
 /// ```
 /// use marline_channel::{ErrorKind, bounded};
@@ -28,14 +29,14 @@ pub enum ErrorKind {
     Timeout,
     /// The operation's [`CancelToken`](crate::CancelToken) was triggered first.
     Cancelled,
-    /// The channel is closed (and, for receives, drained), or this end was let go.
+    /// The channel is closed (and, for receives, drained), or this end was released.
     Closed,
-    /// A signal arrived during `wait_interruptible`; the operation is intact.
+    /// A signal arrived during `wait_interruptible`. The operation is intact.
     Interrupted,
-    /// A broadcast receiver was too slow and missed this many values; the next receive goes on at
-    /// the oldest value kept.
+    /// A broadcast receiver was too slow and missed this many values. Its next receive goes on with
+    /// the oldest value that is left.
     Lagged(u64),
-    /// The request itself makes no sense.
+    /// The request is invalid.
     Invalid,
     /// This kind of channel cannot do that.
     Unsupported,
@@ -69,7 +70,7 @@ impl fmt::Display for ErrorKind {
     }
 }
 
-/// A failed operation that holds no value.
+/// The error of an operation that holds no value.
 ///
 /// ```
 /// use marline_channel::{ErrorKind, bounded};
@@ -91,12 +92,12 @@ impl Error {
         Error(ErrorRepr::Plain(kind))
     }
 
-    /// An error with words of its own.
+    /// Creates an error with its own message.
     pub(crate) fn with_message(story: &'static (ErrorKind, &'static str)) -> Error {
         Error(ErrorRepr::Told(story))
     }
 
-    /// What went wrong, as a closed set.
+    /// Returns the kind of the error.
     ///
     /// ```
     /// use marline_channel::{ErrorKind, bounded};
@@ -112,7 +113,7 @@ impl Error {
         }
     }
 
-    /// True when the channel is closed and drained: the usual end of a receive loop.
+    /// Whether the channel is closed and drained: the usual end of a receive loop.
     ///
     /// ```
     /// use marline_channel::{ErrorKind, bounded};
@@ -160,8 +161,8 @@ pub struct SendError<T> {
     why: SendErrorKind,
 }
 
-/// The kinds a send can fail with, in a byte: the result of a send is made and looked at for every
-/// message.
+/// The kinds that a send can fail with, in a byte: every message creates and checks the result of a
+/// send.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum SendErrorKind {
     Full,
@@ -182,7 +183,7 @@ impl<T> SendError<T> {
         SendError { value, why }
     }
 
-    /// What went wrong, as a closed set.
+    /// Returns the kind of the error.
     ///
     /// ```
     /// use marline_channel::{ErrorKind, bounded};
@@ -202,7 +203,7 @@ impl<T> SendError<T> {
         }
     }
 
-    /// True when the channel is closed.
+    /// Whether the channel is closed.
     ///
     /// ```
     /// use marline_channel::{ErrorKind, bounded};
@@ -217,7 +218,7 @@ impl<T> SendError<T> {
         self.why == SendErrorKind::Closed
     }
 
-    /// The value that was not sent.
+    /// Returns the value that was not sent.
     ///
     /// ```
     /// use marline_channel::{ErrorKind, bounded};
@@ -232,7 +233,7 @@ impl<T> SendError<T> {
         self.value
     }
 
-    /// A look at the value that was not sent.
+    /// Borrows the value that was not sent.
     ///
     /// ```
     /// use marline_channel::{ErrorKind, bounded};

@@ -1,17 +1,17 @@
-//! Channels that lose nothing, from threads and async tasks alike.
+//! Channels that lose nothing, for threads and async tasks.
 //!
 //! Seven kinds with one set of rules: [`rendezvous`], [`bounded`], [`unbounded`], [`conflated`]
 //! (many senders, many receivers, each value to one), [`oneshot`](oneshot()),
 //! [`broadcast`](broadcast()) and [`watch`](watch()). Every operation is one object with several
 //! endings: `.await` it on any runtime, or `.wait()` on a thread, with an optional deadline and
-//! cancel token; both sorts of users can share one channel. [`Select`] waits for the first of any
+//! cancel token. Threads and tasks can share one channel. [`Select`] waits for the first of any
 //! mix of sends and receives.
 //!
-//! What is promised:
-//! - dropping a pending receive or select at any moment loses no message and no wake-up;
-//! - a failed send gives its value back;
-//! - parked operations are served in order, and `try_*` cannot overtake them;
-//! - every channel counts what happened to it ([`Snapshot`]).
+//! The crate promises:
+//! - Dropping a pending receive or select at any moment loses no message and no wake-up.
+//! - A failed send gives its value back.
+//! - Parked operations are served in order, and `try_*` cannot overtake them.
+//! - Every channel counts its operations ([`Snapshot`]).
 //!
 //! ```
 //! use marline_channel::bounded;
@@ -31,9 +31,11 @@
 //! assert_eq!(sum, 4950);
 //! ```
 //!
-//! Where to read on: `queue/state.rs` decides what happens to a value, `queue/node.rs` says who may
-//! touch a parked operation, `select/mod.rs` why a select chooses exactly one clause, `op.rs` how
-//! operations end.
+//! Where to look next:
+//! - `queue/state.rs` decides what happens to a value.
+//! - `queue/node.rs` says which party may touch a parked operation, and when.
+//! - `select/mod.rs` proves that a select chooses exactly one clause.
+//! - `op.rs` says how operations end.
 
 mod error;
 mod lock;

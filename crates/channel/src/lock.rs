@@ -1,14 +1,14 @@
 //! The short lock: one atomic exchange to take, one store to release.
 //!
-//! It is held for tens of nanoseconds, never across a waker, a callback or a value's `Drop`, so a
-//! waiter first spins. It waits longer only when the holder was descheduled; then it yields, and
-//! then sleeps for growing, bounded times, so that a low-priority holder gets to run also under
-//! real-time scheduling. Nobody is ever *woken* by a release: that is what makes it one store.
+//! A holder keeps the lock for tens of nanoseconds, never across a waker, a callback or a value's
+//! `Drop`, so a waiter first spins. The wait is longer only if the holder was descheduled. Then the
+//! waiter yields, and then it sleeps for growing, bounded times, so that a low-priority holder gets
+//! to run also under real-time scheduling. A release never *wakes* a waiter: so it is one store.
 //!
-//! A release may leave a [`Hint`] in the lock: what whoever comes next would find. Since nothing
-//! changes without the lock, a hint is exact for as long as it stands, and it costs nothing to read.
+//! A release may leave a [`Hint`] in the lock: what the next operation would find. Since nothing
+//! changes without the lock, a hint is exact for as long as it stands. Reading it costs nothing.
 //!
-//! `acquire` and `release` are apart from the guard because a select takes several locks of
+//! `acquire` and `release` are separate from the guard because a select takes several locks of
 //! different types at once (always in address order).
 
 #[cfg(not(marline_model))]
@@ -22,7 +22,7 @@ use std::{
     ops::{Deref, DerefMut},
 };
 
-/// What a free lock says about the state behind it: nothing, or some of these.
+/// What a free lock says about the state behind it: any of the constants below, or nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Hint(u8);
 
@@ -43,16 +43,17 @@ impl Hint {
     }
 }
 
-/// How long to stay away from a lock that others hold: by who asks, since what matters is what the
-/// holder is about to do.
+/// How long to stay away from a lock that is held. The choice depends on the caller, because that
+/// tells what the holder is about to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Pause {
-    /// A thread that gives or takes one value: the holder does the same, and then waits for us.
+    /// The caller is a thread that sends or receives one value. The holder does the same, and then
+    /// waits for the caller.
     Short,
-    /// A thread on a channel that holds a batch: the holder is in the middle of a run of its own, and
-    /// is met again after a batch of values instead of after each.
+    /// The caller is a thread on a channel whose buffer holds a batch. The holder is in the middle
+    /// of a run of its own, and the two sides meet once a batch instead of once a value.
     Batch,
-    /// A task: its runtime has others to run on the holder's thread, too.
+    /// The caller is a task. Its runtime has other tasks to run on the holder's thread, too.
     Task,
 }
 
@@ -78,7 +79,7 @@ impl<S> Lock<S> {
         self.lock_after(Pause::Short)
     }
 
-    /// Locks; where others hold it, pauses like this first.
+    /// Locks. If the lock is held, pauses for as long as `pause` says before the next attempt.
     #[inline(always)]
     pub(crate) fn lock_after(&self, pause: Pause) -> Guard<'_, S> {
         self.raw.acquire(pause);
@@ -89,7 +90,8 @@ impl<S> Lock<S> {
         &self.raw
     }
 
-    /// Whether the lock is free and says this. Without taking it: it may be otherwise by now.
+    /// Whether the lock is free and carries `hint`. Does not take the lock, so the answer may be
+    /// out of date by now.
     #[inline(always)]
     pub(crate) fn says(&self, hint: Hint) -> bool {
         self.raw.says(hint)
@@ -111,10 +113,10 @@ pub(crate) struct Guard<'a, S> {
 }
 
 impl<S> Guard<'_, S> {
-    /// Releases the lock and leaves a hint, which is true of the state.
+    /// Releases the lock and leaves `hint`, which must be true of the state.
     #[inline(always)]
     pub(crate) fn release(self, hint: Hint) {
-        // SAFETY: taken in `lock`, released once: the guard is forgotten.
+        // SAFETY: the lock was taken in `lock` and is released once: the guard is forgotten.
         unsafe { self.lock.raw.release_with(hint) };
         std::mem::forget(self);
     }
@@ -140,7 +142,7 @@ impl<S> DerefMut for Guard<'_, S> {
 impl<S> Drop for Guard<'_, S> {
     #[inline(always)]
     fn drop(&mut self) {
-        // SAFETY: taken in `lock`, released once here.
+        // SAFETY: the lock was taken in `lock` and is released once, here.
         unsafe { self.lock.raw.release() }
     }
 }
@@ -156,19 +158,20 @@ mod real {
 
     use super::{Hint, Pause};
 
-    /// The word of a lock that is held; that of a free one is its hint.
+    /// The word of a held lock. The word of a free lock is its hint.
     const HELD: u8 = 1;
 
-    /// Pauses before giving up the time slice: this many, the first of this many turns of a spin
-    /// loop, each twice the last. Nothing is looked at during a pause: looking would take the cache
-    /// line away from the holder.
+    /// How many pauses to make before giving up the time slice. Each is twice as long as the one
+    /// before. A pause does not read the word: that would take the cache line away from the holder.
     const PAUSES: u32 = 4;
+    // The first pause for each `Pause`, in turns of a spin loop.
     const FIRST_SHORT_PAUSE: u32 = 4;
     const FIRST_BATCH_PAUSE: u32 = 16;
     const FIRST_TASK_PAUSE: u32 = 64;
     /// How often to give up the time slice before sleeping.
     const YIELDS: u32 = 16;
-    /// The longest sleep between two looks: a bound on the delay after a preempted holder goes on.
+    /// The longest sleep between two attempts, in microseconds: a bound on the delay after a
+    /// preempted holder goes on.
     const LONGEST_SLEEP_MICROS: u64 = 1_000;
 
     pub struct RawLock {
@@ -221,7 +224,7 @@ mod real {
             self.word.load(Ordering::Relaxed) & (HELD | hint.0) == hint.0
         }
 
-        /// Who holds several locks takes them by this: their addresses.
+        /// The order in which an operation takes several locks: by address.
         pub(crate) fn order(&self) -> usize {
             std::ptr::from_ref(self).addr()
         }
@@ -252,7 +255,7 @@ mod model {
 
     use super::{Hint, Pause};
 
-    /// loom's mutex, with its guard kept inside so that it can be released from elsewhere.
+    /// loom's mutex. Its guard is stored inside, so that other code can release it.
     pub struct RawLock {
         mutex: loom::sync::Mutex<()>,
         guard: UnsafeCell<Option<loom::sync::MutexGuard<'static, ()>>>,
@@ -282,13 +285,13 @@ mod model {
             }
         }
 
-        /// Nothing: with hints there would be more to model and no more to find, since nobody parks
-        /// by one.
+        /// Always false: hints would give the checker more to model and nothing more to find, since
+        /// no operation parks without an attempt under the lock.
         pub(super) fn says(&self, _hint: Hint) -> bool {
             false
         }
 
-        /// By age: addresses differ from run to run, and a model must not.
+        /// The order by age: addresses differ from run to run, and a model must not.
         pub(crate) fn order(&self) -> usize {
             self.number
         }

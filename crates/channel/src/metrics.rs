@@ -1,9 +1,9 @@
-//! What a channel knows about itself: counters kept under the lock it holds anyway, a snapshot of
+//! The metrics of a channel: counters under the lock that an operation holds anyway, a snapshot of
 //! them, rates between two snapshots, and subscriptions that push snapshots.
 //!
-//! Counting costs a plain increment per operation. Time is looked at once in [`SAMPLE_EVERY`]
-//! sends and when a thread goes to sleep, never per operation. Built without the `metrics`
-//! feature the counters are gone and their fields in a snapshot stay zero.
+//! Counting costs a plain increment per operation. The clock is read once in [`SAMPLE_EVERY`] sends
+//! and when a thread goes to sleep, never per operation. Without the `metrics` feature there are no
+//! counters, and their fields in a snapshot stay zero.
 
 use std::{
     fmt,
@@ -48,7 +48,7 @@ pub enum Kind {
     Rendezvous,
     /// Holds up to its capacity.
     Bounded,
-    /// Holds whatever is sent.
+    /// Holds any number of values.
     Unbounded,
     /// Holds the latest value.
     Conflated,
@@ -78,17 +78,18 @@ impl fmt::Display for Kind {
 pub(crate) struct Counters {
     pub(crate) totals: Totals,
     first_operation: Option<Instant>,
-    /// From the first to the last.
+    /// From the first sampled operation to the last, in nanoseconds.
     operated_nanos: u64,
     /// Sends whose number has none of these bits are sampled.
     send_mask: u32,
-    /// The same for receives: none of them, unless somebody observes the channel.
+    /// The mask for receives. No receive is sampled unless the channel has observers.
     recv_mask: u32,
     /// Set with the first subscription.
     observers: Option<Arc<Observers>>,
 }
 
-/// The most values a channel ever held. Apart from the other counters: every send looks at it.
+/// The most values a channel ever held. Separate from the other counters, because every send reads
+/// it.
 #[derive(Default)]
 pub(crate) struct HighWater(u64);
 
@@ -105,7 +106,8 @@ impl HighWater {
     }
 }
 
-/// The counters of a [`Snapshot`]: only successful operations count as such, each exactly once.
+/// The counters of a [`Snapshot`]. Only successful operations count as sends and receives, each
+/// exactly once.
 ///
 /// ```
 /// let (tx, rx) = marline_channel::bounded(1);
@@ -119,7 +121,8 @@ impl HighWater {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Totals {
-    /// Values accepted (also those an overflow policy discarded later; not those it refused).
+    /// Values accepted. A value that the overflow policy discarded later counts; one that it
+    /// discarded at once does not.
     pub sends: u64,
     /// Values taken by receivers.
     pub recvs: u64,
@@ -127,7 +130,7 @@ pub struct Totals {
     pub bytes_sent: u64,
     /// Bytes of the values taken.
     pub bytes_received: u64,
-    /// `try_send` found no room.
+    /// Calls of `try_send` that found no room.
     pub send_full: u64,
     /// Sends that met their deadline.
     pub send_timeout: u64,
@@ -135,7 +138,7 @@ pub struct Totals {
     pub send_cancelled: u64,
     /// Sends that found, or met, a closed channel.
     pub send_closed: u64,
-    /// `try_recv` found nothing.
+    /// Calls of `try_recv` that found no value.
     pub recv_empty: u64,
     /// Receives that met their deadline.
     pub recv_timeout: u64,
@@ -186,20 +189,21 @@ impl Counters {
         cfg!(feature = "metrics") && number as u32 & self.recv_mask == 0
     }
 
-    /// After so many sends: how many there will have been before the next one to sample. (Sends
-    /// count from 0, since the first is one of them.)
+    /// Returns how many sends come before the next send to sample, after `sends` of them. (Sends
+    /// count from 0, since the first send is sampled.)
     pub(crate) fn next_sampled_send(&self, sends: u64) -> u64 {
         let mask = u64::from(self.send_mask);
         if cfg!(feature = "metrics") { (sends + mask) & !mask } else { u64::MAX }
     }
 
-    /// The same for receives, which count from 1.
+    /// Like [`Counters::next_sampled_send`], for receives, which count from 1.
     pub(crate) fn next_sampled_recv(&self, recvs: u64) -> u64 {
         if cfg!(feature = "metrics") { recvs | u64::from(self.recv_mask) } else { u64::MAX }
     }
 
-    /// Notes the time of an operation; true when somebody observes this channel. The clock is read
-    /// by the caller: a queue does so outside its lock, since it takes longer than an operation.
+    /// Records the time of an operation. Returns true if the channel has observers. The caller
+    /// reads the clock: a queue does so outside its lock, since that takes longer than an
+    /// operation.
     #[cold]
     pub(crate) fn sample(&mut self, now: Instant) -> bool {
         if !cfg!(feature = "metrics") {
@@ -210,7 +214,7 @@ impl Counters {
         // Another thread may have read the clock later and come here sooner.
         self.operated_nanos = self.operated_nanos.max(nanos);
         let step = self.observers.as_ref().and_then(|observers| observers.step());
-        // At least as often as asked: the power of two below.
+        // At least as often as the observers ask: round down to a power of two.
         self.send_mask = (1 << step.unwrap_or(SAMPLE_EVERY).ilog2()) - 1;
         self.recv_mask = if step.is_some() { self.send_mask } else { u32::MAX };
         step.is_some()
@@ -220,7 +224,7 @@ impl Counters {
         Some(self.first_operation? + Duration::from_nanos(self.operated_nanos))
     }
 
-    /// The observers, for adding one.
+    /// Returns the observers, to add one.
     pub(crate) fn observe(&mut self) -> Result<Arc<Observers>, Error> {
         if !cfg!(feature = "metrics") {
             return Err(Error::with_message(&(
@@ -231,12 +235,12 @@ impl Counters {
         Ok(self.observers.get_or_insert_default().clone())
     }
 
-    /// Has the next operation sampled.
+    /// Makes the next operation one that is sampled.
     pub(crate) fn sample_next(&mut self) {
         (self.send_mask, self.recv_mask) = (0, 0);
     }
 
-    /// The observers, for pushing to them.
+    /// Returns the observers, to push to them.
     pub(crate) fn observers(&self) -> Option<Arc<Observers>> {
         self.observers.clone()
     }
@@ -258,13 +262,13 @@ pub struct Snapshot {
     pub version: u32,
     /// The kind of channel.
     pub kind: Kind,
-    /// The name given to the builder.
+    /// The name that was set with the builder.
     pub name: Option<Arc<str>>,
-    /// How many values it holds at most; none for unbounded.
+    /// How many values the channel holds at most. None for an unbounded channel.
     pub capacity: Option<usize>,
-    /// How many values it holds.
+    /// How many values the channel holds now.
     pub len: usize,
-    /// The most it ever held.
+    /// The most values that the channel ever held.
     pub high_water: usize,
     /// Sending ends.
     pub senders: usize,
@@ -301,12 +305,12 @@ pub struct Rate {
 }
 
 impl Snapshot {
-    /// A snapshot of a channel that nothing is known of yet.
+    /// Returns a snapshot without any counts.
     pub(crate) fn empty(kind: Kind, at: Instant) -> Snapshot {
         Snapshot::counted(kind, at, &Counters::default())
     }
 
-    /// A snapshot with everything that was counted; the rest is the caller's to fill in.
+    /// Returns a snapshot with the counters. The caller fills in the other fields.
     pub(crate) fn counted(kind: Kind, at: Instant, counters: &Counters) -> Snapshot {
         Snapshot {
             version: SNAPSHOT_VERSION,
@@ -327,7 +331,7 @@ impl Snapshot {
         }
     }
 
-    /// The rate from `earlier` to this snapshot; zero when no time has passed.
+    /// Returns the rate from `earlier` to this snapshot. Zero if no time has passed.
     ///
     /// ```
     /// let (tx, _rx) = marline_channel::unbounded();
@@ -354,18 +358,18 @@ impl Snapshot {
 
 type Callback = dyn Fn(&Snapshot) + Send + Sync;
 
-/// Who gets snapshots pushed. Each push needs both minimums to have passed since the last one.
+/// A subscriber to snapshots. A push is due once both minimums have passed since the last push.
 pub(crate) struct Observer {
     min_operations: u64,
     min_interval: Duration,
     last: Mutex<(u64, Option<Instant>)>,
-    /// Its subscription was dropped.
+    /// Whether its subscription was dropped.
     ended: AtomicBool,
     callback: Box<Callback>,
 }
 
 impl Observer {
-    /// Whether a push is due; says yes to one caller only.
+    /// Returns whether a push is due. For each push, only one caller gets true.
     fn claim(&self, snapshot: &Snapshot, closing: bool) -> bool {
         let operations = snapshot.totals.sends + snapshot.totals.recvs;
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
@@ -390,12 +394,12 @@ impl Observers {
         self.list.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Pushes `snapshot` to whoever is due: at the close, everybody.
+    /// Pushes `snapshot` to the observers that are due. At the close all are.
     pub(crate) fn push(&self, snapshot: &Snapshot, closing: bool) {
         let list = self.list().clone();
         let mut panics = FirstPanic::default();
         for observer in list.iter().filter(|observer| observer.claim(snapshot, closing)) {
-            // The list is a copy: a callback before this one may have ended it.
+            // The list is a copy: an earlier callback may have ended this observer.
             if !observer.ended.load(Ordering::Acquire) {
                 panics.run(|| (observer.callback)(snapshot));
             }
@@ -403,12 +407,12 @@ impl Observers {
         panics.resume();
     }
 
-    /// The smallest number of operations anybody waits for; none when nobody does.
+    /// Returns the fewest operations after which an observer wants a push. None without observers.
     fn step(&self) -> Option<u64> {
         self.list().iter().map(|observer| observer.min_operations.clamp(1, SAMPLE_EVERY)).min()
     }
 
-    /// Adds an observer, at this number of operations.
+    /// Adds an observer, on a channel that has had `operations` operations.
     pub(crate) fn add(
         self: &Arc<Observers>,
         min_operations: u64,
@@ -424,21 +428,21 @@ impl Observers {
     }
 }
 
-/// Keeps an observer subscribed; dropping it ends the pushes. (One that has begun on another thread
-/// goes on to its end.)
+/// Keeps an observer subscribed. Dropping it ends the pushes. (A push that has begun on another
+/// thread runs to its end.)
 ///
 /// ```
 /// use std::{sync::mpsc, time::Duration};
-/// let (told, heard) = mpsc::channel();
+/// let (pushes, pushed) = mpsc::channel();
 /// let (tx, _rx) = marline_channel::unbounded();
 /// let subscription = tx.subscribe_metrics(1, Duration::ZERO, move |snapshot| {
-///     let _ = told.send(snapshot.totals.sends);
+///     let _ = pushes.send(snapshot.totals.sends);
 /// }).unwrap();
 /// tx.try_send("x").unwrap();
-/// assert_eq!(heard.recv(), Ok(1));
+/// assert_eq!(pushed.recv(), Ok(1));
 /// drop(subscription);
 /// tx.try_send("y").unwrap();
-/// assert!(heard.recv().is_err()); // the callback is gone
+/// assert!(pushed.recv().is_err()); // the callback is gone
 /// ```
 #[must_use = "dropping it ends the subscription"]
 pub struct Subscription {

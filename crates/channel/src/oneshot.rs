@@ -1,17 +1,18 @@
-//! One value, once: one allocation, and one atomic exchange to send when nobody waits yet.
+//! Oneshot: one value, once. It costs one allocation, and one atomic exchange to send if the
+//! receiver does not wait yet.
 //!
-//! The word of a oneshot, and who may do what:
+//! The bits of a oneshot's word, and which party may do what:
 //! - `SENT`: the sender has written the value. From then on the value is the receiver's.
 //! - `ENDED`: the sender went without sending.
-//! - `WAKER`: the receiver has written its waker and will not touch it. The receiver sets and
-//!   clears it; whoever sets `SENT` or `ENDED` and sees `WAKER` in that same exchange may take the
-//!   waker; a receiver that clears `WAKER` and sees neither may change it.
-//! - `SENDER_GONE`, `RECEIVER_GONE`: that side is through with the allocation. The side that comes
-//!   second frees it; it sees the other's bit in its own exchange, or, in the usual case of a
-//!   receiver that outlives its sender, in a plain load.
+//! - `WAKER`: the receiver has written its waker and will not touch it. Only the receiver sets and
+//!   clears this bit. A sender that sets `SENT` or `ENDED` and sees `WAKER` in that same exchange
+//!   may take the waker. A receiver that clears `WAKER` and sees neither may change the waker.
+//! - `SENDER_GONE`, `RECEIVER_GONE`: that side has finished with the allocation. The side that
+//!   finishes second frees it. It sees the other side's bit in its own exchange, or, in the usual
+//!   case of a receiver that outlives its sender, in a plain load.
 //!
-//! A sender that finds the word untouched goes from nothing to `SENT | SENDER_GONE` in one step and
-//! is through. Otherwise it sets `SENT`, takes the waker, and only then `SENDER_GONE`: so the
+//! A sender that finds the word untouched sets it to `SENT | SENDER_GONE` in one step and has
+//! finished. Otherwise it sets `SENT`, takes the waker, and only then sets `SENDER_GONE`: so the
 //! allocation is alive while it takes the waker. All exchanges are AcqRel, all loads Acquire.
 
 use std::{
@@ -46,7 +47,7 @@ struct Inner<T> {
     waker: Shared<Option<Waker>>,
 }
 
-/// A channel for one value.
+/// Creates a channel for one value.
 ///
 /// ```
 /// let (tx, mut rx) = marline_channel::oneshot();
@@ -63,7 +64,7 @@ pub fn oneshot<T>() -> (Sender<T>, Receiver<T>) {
     (Sender { inner }, Receiver { inner })
 }
 
-/// The sending end; sending uses it up.
+/// The sending end. Sending uses it up.
 pub struct Sender<T> {
     inner: NonNull<Inner<T>>,
 }
@@ -73,7 +74,7 @@ pub struct Receiver<T> {
     inner: NonNull<Inner<T>>,
 }
 
-// SAFETY: the allocation is shared by the rules above, and sends `T` across threads.
+// SAFETY: the ends share the allocation by the rules above, and send `T` across threads.
 unsafe impl<T: Send> Send for Sender<T> {}
 // SAFETY: shared references only read the word.
 unsafe impl<T: Send> Sync for Sender<T> {}
@@ -92,7 +93,7 @@ impl<T> Inner<T> {
     }
 
     /// # Safety
-    /// For the receiver after `SENT`, or the last one left.
+    /// The caller is the receiver, after `SENT`, or the last side left.
     unsafe fn take_value(&self) -> Option<T> {
         // SAFETY: the caller's promise.
         unsafe { self.value.with(|value| value.take()) }
@@ -117,14 +118,15 @@ impl<T> Inner<T> {
 }
 
 /// # Safety
-/// For the side that came second.
+/// The caller is the side that finishes second.
 unsafe fn free<T>(inner: NonNull<Inner<T>>) {
-    // SAFETY: made by `Box::leak`, and the other side is through with it.
+    // SAFETY: the allocation comes from `Box::leak`, and the other side has finished with it.
     drop(unsafe { Box::from_raw(inner.as_ptr()) });
 }
 
 impl<T> Sender<T> {
-    /// Sends the value; never waits. Gives it back when the receiver is gone.
+    /// Sends the value. Never waits. Fails with [`ErrorKind::Closed`], and gives the value back, if
+    /// the receiver is gone.
     ///
     /// ```
     /// let (tx, mut rx) = marline_channel::oneshot();
@@ -134,7 +136,8 @@ impl<T> Sender<T> {
     #[inline]
     pub fn send(self, value: T) -> Result<(), SendError<T>> {
         let this = mem::ManuallyDrop::new(self);
-        // SAFETY: alive until this side says it is gone; the value is the sender's before SENT.
+        // SAFETY: the allocation is alive until this side sets SENDER_GONE; the value is the
+        // sender's before SENT.
         unsafe {
             let inner = this.inner.as_ref();
             inner.value.with(|place| *place = Some(value));
@@ -169,7 +172,8 @@ impl<T> Sender<T> {
     /// # Safety
     /// Called once, last.
     unsafe fn leave(inner: NonNull<Inner<T>>, before: u8) {
-        // SAFETY: by the rules above: the waker is ours, and the allocation alive until we are gone.
+        // SAFETY: by the rules above the waker is the sender's, and the allocation is alive until
+        // this side sets SENDER_GONE.
         unsafe {
             let waker = if before & WAKER != 0 && !broken("oneshot-wakes") {
                 inner.as_ref().waker.with(|waker| waker.take())
@@ -185,7 +189,7 @@ impl<T> Sender<T> {
         }
     }
 
-    /// Lets go of this end, as dropping it does: the receiver gets [`ErrorKind::Closed`].
+    /// Releases this end, as dropping it does: the receiver gets [`ErrorKind::Closed`].
     ///
     /// ```
     /// let (tx, mut rx) = marline_channel::oneshot::<u8>();
@@ -200,28 +204,28 @@ impl<T> Sender<T> {
     /// let (tx, rx) = marline_channel::oneshot::<u8>();
     /// assert!(!tx.is_closed());
     /// drop(rx);
-    /// assert!(tx.is_closed()); // nobody will ever ask
+    /// assert!(tx.is_closed());
     /// ```
     pub fn is_closed(&self) -> bool {
-        // SAFETY: alive while this end is.
+        // SAFETY: the allocation is alive while this end is.
         unsafe { self.inner.as_ref() }.load() & RECEIVER_GONE != 0
     }
 
-    /// What the channel knows about itself.
+    /// Returns the channel's state and counters as of now.
     ///
     /// ```
     /// let (tx, _rx) = marline_channel::oneshot::<u8>();
     /// assert_eq!(tx.snapshot().senders, 1);
     /// ```
     pub fn snapshot(&self) -> Snapshot {
-        // SAFETY: alive while this end is.
+        // SAFETY: the allocation is alive while this end is.
         unsafe { self.inner.as_ref() }.snapshot()
     }
 }
 
 impl<T> Drop for Sender<T> {
     fn drop(&mut self) {
-        // SAFETY: alive until this side says it is gone.
+        // SAFETY: the allocation is alive until this side sets SENDER_GONE.
         unsafe {
             let before = self.inner.as_ref().set(ENDED);
             Self::leave(self.inner, before);
@@ -231,11 +235,11 @@ impl<T> Drop for Sender<T> {
 
 impl<T> Receiver<T> {
     fn inner(&self) -> &Inner<T> {
-        // SAFETY: alive while this end is.
+        // SAFETY: the allocation is alive while this end is.
         unsafe { self.inner.as_ref() }
     }
 
-    /// Receives the value, waiting for it. Dropping the operation loses nothing: the value stays.
+    /// Receives the value. Waits for it. Dropping the operation loses nothing: the value stays.
     ///
     /// ```
     /// let (tx, mut rx) = marline_channel::oneshot();
@@ -247,7 +251,7 @@ impl<T> Receiver<T> {
         Op::of(Recv { rx: self, waits: false })
     }
 
-    /// Lets go of this end, as dropping it does: a later send gets its value back.
+    /// Releases this end, as dropping it does: a later send gets its value back.
     ///
     /// ```
     /// let (tx, rx) = marline_channel::oneshot();
@@ -256,7 +260,7 @@ impl<T> Receiver<T> {
     /// ```
     pub fn close(self) {}
 
-    /// Receives the value if it is there.
+    /// Receives the value without waiting. Fails with [`ErrorKind::Empty`] if it is not there yet.
     ///
     /// ```
     /// use marline_channel::ErrorKind;
@@ -273,7 +277,7 @@ impl<T> Receiver<T> {
         }
     }
 
-    /// Whether nothing is to be expected any more: the value was taken, or will never be.
+    /// Whether no value will come any more: it was taken, or the sender went without sending.
     fn is_over(&self) -> bool {
         let word = self.inner().load();
         // SAFETY: SENT makes the value the receiver's.
@@ -281,7 +285,7 @@ impl<T> Receiver<T> {
             || word & (SENT | ENDED) == ENDED
     }
 
-    /// Whether the value is there or will never be.
+    /// Whether the value was sent or will never be sent.
     ///
     /// ```
     /// let (tx, rx) = marline_channel::oneshot();
@@ -293,7 +297,7 @@ impl<T> Receiver<T> {
         self.inner().load() & (SENT | ENDED) != 0
     }
 
-    /// What the channel knows about itself.
+    /// Returns the channel's state and counters as of now.
     ///
     /// ```
     /// let (tx, rx) = marline_channel::oneshot();
@@ -309,7 +313,7 @@ impl<T> Receiver<T> {
         snapshot
     }
 
-    /// For the owner of this end.
+    /// Takes the value, if `word` says that it was sent. Only for the owner of this end.
     #[inline(always)]
     fn look(&self, word: u8) -> Poll<Result<T, Error>> {
         if word & SENT != 0 {
@@ -328,7 +332,7 @@ impl<T> Receiver<T> {
         self.look(word)
     }
 
-    /// Leaves the waker; returns a word that may have got SENT or ENDED meanwhile.
+    /// Leaves the waker for the sender. Returns the word, in which SENT or ENDED may be set by now.
     fn register(&mut self, waker: &Waker, word: u8) -> u8 {
         let inner = self.inner();
         if word & WAKER != 0 {
@@ -337,7 +341,8 @@ impl<T> Receiver<T> {
                 return word;
             }
         }
-        // SAFETY: WAKER is clear and the sender had not ended when it was, so it is ours.
+        // SAFETY: WAKER is clear, and neither SENT nor ENDED was set when it was seen clear, so the
+        // waker is the receiver's.
         let old = unsafe {
             inner.waker.with(|held| match held {
                 Some(held) if held.will_wake(waker) => None,
@@ -353,7 +358,7 @@ impl<T> Receiver<T> {
 impl<T> Drop for Receiver<T> {
     #[inline]
     fn drop(&mut self) {
-        // SAFETY: by the rules above: the second to be gone frees.
+        // SAFETY: by the rules above the side that finishes second frees.
         unsafe {
             let inner = self.inner();
             if inner.load() & SENDER_GONE != 0 || inner.set(RECEIVER_GONE) & SENDER_GONE != 0 {
@@ -449,7 +454,7 @@ impl<T> Drop for Recv<'_, T> {
     #[inline]
     fn drop(&mut self) {
         if self.waits && !self.rx.is_settled() {
-            // Nobody waits any more. A sender that sees the waker first wakes somebody for nothing.
+            // This operation no longer waits. A sender that sees the waker first wakes it in vain.
             self.rx.inner().word.fetch_and(!WAKER, Ordering::AcqRel);
         }
     }

@@ -2,12 +2,13 @@
 //!
 //! [`Op`] wraps any action (a send, a receive, a select …) and ends it by `.await`, by
 //! [`wait`](Op::wait) on the thread, or by [`wait_interruptible`](Op::wait_interruptible), with an
-//! optional deadline and cancel token. All of that is here, once; an action only knows how to
+//! optional deadline and cancel token. All of that is in this file. An action only knows how to
 //! attempt, park, and leave.
 //!
-//! Order of precedence when several things have happened by the time an operation looks: its own
+//! Order of precedence, if several of these have happened by the time an operation checks: its own
 //! completion, then cancellation, then the deadline. A token that was triggered before the
-//! operation began ends it without an attempt; a deadline that had passed still allows one.
+//! operation began ends it without an attempt. An operation whose deadline passed before it began
+//! still makes one attempt.
 
 use std::{
     future::Future,
@@ -25,10 +26,10 @@ use crate::{
     wakers::WakeNode,
 };
 
-/// Results of more bytes than this go by [`sealed::Action::attempt_into`].
+/// A result of more bytes than this is written in place, by [`sealed::Action::attempt_into`].
 const LARGE: usize = 64;
 
-/// What an [`Op`] does. Implemented by this crate's operations only.
+/// The work of an [`Op`]: a send, a receive, a select … Only this crate implements it.
 pub trait Action: sealed::Action {}
 
 impl<A: sealed::Action> Action for A {}
@@ -36,44 +37,48 @@ impl<A: sealed::Action> Action for A {}
 pub(crate) mod sealed {
     use super::{ErrorKind, MaybeUninit, Pin, Poll, WaitMemory, Waker};
 
-    /// Attempt, park, leave. Dropping a parked action leaves, too.
+    /// An operation that can attempt, park and leave. Dropping a parked action leaves, too.
     pub trait Action {
         type Output;
 
-        /// Attempts, and parks when it cannot end yet. Parked without a waker, nobody is told of
-        /// its end: the caller looks at [`Action::is_settled`] and then polls again.
+        /// Attempts, and parks the action if it cannot end yet. An action that is parked without a
+        /// waker wakes nothing when it is settled: the caller checks [`Action::is_settled`] and
+        /// then polls again.
         fn poll(self: Pin<&mut Self>, waker: Option<&Waker>) -> Poll<Self::Output>;
 
-        /// The usual case of a wait: an attempt by the owner of an action that is not parked, which
-        /// does not park either. None when it has to be polled. (Who asks, a task or a thread, decides
-        /// how a contended lock is waited for.)
+        /// Attempts without parking: the usual case of a wait. The action must not be parked.
+        /// Returns None if it has to be polled. Whether the caller is a task or a thread decides
+        /// how it waits for a contended lock.
         fn attempt(self: Pin<&mut Self>, _is_task: bool) -> Option<Self::Output> {
             None
         }
 
-        /// The same, for large results: one that is handed on by value is copied at each step, and
-        /// in pieces. True when the place was written.
+        /// Like [`Action::attempt`], but writes the result to `output`. For large results: a result
+        /// that is returned by value is copied at each step, and in pieces. Returns whether
+        /// `output` was written.
         #[inline(always)]
         fn attempt_into(self: Pin<&mut Self>, output: &mut MaybeUninit<Self::Output>) -> bool {
             self.attempt(false).map(|result| output.write(result)).is_some()
         }
 
-        /// Whether its peer can go on for a while before anybody parks: then attempting again after
-        /// a moment beats parking at once. Not for one that is parked.
+        /// Whether the peer can go on for a while before either side parks. Then attempting again
+        /// after a moment beats parking at once. False for a parked action.
         fn is_buffered(&self) -> bool {
             false
         }
 
-        /// Whether polling a parked action would end it.
+        /// Whether a poll of a parked action would end it.
         fn is_settled(&self) -> bool;
 
-        /// Ends it now: with what it achieved if a peer was faster, with `why` otherwise.
+        /// Ends the action now: with its own result if a peer settled it first, with `why`
+        /// otherwise.
         fn abandon(self: Pin<&mut Self>, why: ErrorKind) -> Self::Output;
 
-        /// How long such waits took lately.
+        /// The memory of how long waits like this one took lately.
         fn wait_memory(&self) -> Option<&WaitMemory>;
 
-        /// The thread is about to sleep: the one moment when reading the clock costs nothing.
+        /// Runs when the thread is about to sleep: the one moment when reading the clock costs
+        /// nothing.
         fn before_sleep(&self) {}
     }
 }
@@ -92,7 +97,7 @@ pub(crate) mod sealed {
 #[must_use = "an operation does nothing until it is awaited or waited for"]
 pub struct Op<A: Action> {
     action: A,
-    /// None for most: then an operation that ends at once never looks at them again.
+    /// None for most operations. Then an operation that ends at once never checks its limits again.
     limits: Option<Limits>,
 }
 
@@ -101,7 +106,7 @@ impl<A: Action> Op<A> {
         Op { action, limits: None }
     }
 
-    /// Fails with [`ErrorKind::Timeout`] at `deadline`. Of two deadlines the earlier counts.
+    /// Fails with [`ErrorKind::Timeout`] at `deadline`. The earlier of two deadlines counts.
     ///
     /// ```
     /// use marline_channel::{ErrorKind, rendezvous};
@@ -116,8 +121,8 @@ impl<A: Action> Op<A> {
         self
     }
 
-    /// Fails with [`ErrorKind::Timeout`] after `timeout`, counted from this call. A time too far
-    /// away to be told means none.
+    /// Fails with [`ErrorKind::Timeout`] after `timeout`, counted from this call. A timeout that is
+    /// too long for an [`Instant`] means no deadline.
     ///
     /// ```
     /// use std::time::Duration;
@@ -149,7 +154,7 @@ impl<A: Action> Op<A> {
         self
     }
 
-    /// Ends the operation on this thread, asleep for as long as it takes.
+    /// Blocks this thread until the operation ends.
     ///
     /// ```
     /// let (tx, rx) = marline_channel::rendezvous();
@@ -158,15 +163,15 @@ impl<A: Action> Op<A> {
     /// ```
     #[inline(always)]
     pub fn wait(mut self) -> A::Output {
-        // SAFETY: a local that is not moved any more. (The `pin!` macro would move it once, on the
-        // path of every message.)
+        // SAFETY: `self` is a local that does not move any more. (The `pin!` macro would move it
+        // once, on the path of every message.)
         let mut this = unsafe { Pin::new_unchecked(&mut self) };
         if size_of::<A::Output>() > LARGE {
             let mut output = MaybeUninit::uninit();
             if this.is_cancelled() || !this.as_mut().action().attempt_into(&mut output) {
                 this.wait_into(&mut output);
             }
-            // SAFETY: written by the one or the other.
+            // SAFETY: `attempt_into` or `wait_into` has written it.
             return unsafe { output.assume_init() };
         }
         if !this.is_cancelled()
@@ -194,7 +199,7 @@ impl<A: Action> Op<A> {
 
     /// Like [`wait`](Op::wait), but returns [`ErrorKind::Interrupted`] when a signal handler ran
     /// on this thread. The operation is intact then: wait again, or drop it.
-    /// (On Linux; elsewhere it waits on.)
+    /// (On Linux only. On other systems it keeps waiting.)
     ///
     /// ```
     /// use std::pin::pin;
@@ -224,8 +229,8 @@ impl<A: Action> Op<A> {
             return Ok(output);
         }
         let deadline = self.deadline_at();
-        // Its bed is made before a thread waits in any way, so that what it costs to make one is
-        // not left for a moment that matters.
+        // The thread gets its parker before it waits in any way, even awake: creating one has a
+        // cost, which must not fall into a moment that matters.
         with_parker(|parker, waker| {
             if self.limit_passed().is_none()
                 && let Some(memory) = self.action.wait_memory()
@@ -250,7 +255,7 @@ impl<A: Action> Op<A> {
         })
     }
 
-    /// Attempts a few more times before parking, where the peer needs nobody parked to go on.
+    /// Attempts a few more times before parking, if the peer can go on without a parked operation.
     fn attempt_again(self: Pin<&mut Self>) -> Option<A::Output> {
         let worth_it = self.action.is_buffered()
             && self.action.wait_memory().is_some_and(WaitMemory::is_short);
@@ -264,7 +269,7 @@ impl<A: Action> Op<A> {
         )
     }
 
-    /// Polls the action, then its limits. The deadline's wake-up is the caller's affair.
+    /// Polls the action, then checks its limits. The caller arranges the wake-up at the deadline.
     fn poll_limited(mut self: Pin<&mut Self>, waker: &Waker) -> Poll<A::Output> {
         if let Poll::Ready(output) = self.as_mut().action().poll(Some(waker)) {
             return Poll::Ready(output);
@@ -288,7 +293,7 @@ impl<A: Action> Op<A> {
         unsafe { self.map_unchecked_mut(|this| &mut this.limits) }.as_pin_mut()
     }
 
-    /// Whether this is its beginning and its token was triggered before.
+    /// Whether the operation begins with this call and its token is triggered already.
     fn begins_cancelled(self: Pin<&mut Self>) -> bool {
         self.limits().is_some_and(|limits| {
             // SAFETY: nothing is moved.
@@ -311,24 +316,24 @@ impl<A: Action> Op<A> {
         self.limits.as_ref().and_then(|limits| limits.deadline)
     }
 
-    /// The limit that has passed, if one has.
+    /// Returns the limit that has passed, if any.
     pub(crate) fn limit_passed(&self) -> Option<ErrorKind> {
         self.limits.as_ref().and_then(Limits::passed)
     }
 
-    /// Has `waker` woken when the token is triggered; false when it was already.
+    /// Registers `waker` to be woken when the token is triggered. Returns false if it is already.
     pub(crate) fn watch_cancel(self: Pin<&mut Self>, waker: &Waker) -> bool {
         self.limits().is_none_or(|limits| limits.watch_cancel(waker))
     }
 
-    /// Has `waker` woken at the deadline.
+    /// Registers `waker` to be woken at the deadline.
     pub(crate) fn watch_deadline(self: Pin<&mut Self>, waker: &Waker) {
         if let Some(limits) = self.limits() {
             limits.watch_deadline(waker);
         }
     }
 
-    /// The same operation with another action, before it has begun.
+    /// Replaces the action of an operation that has not begun. The limits stay.
     pub(crate) fn map<B: Action>(self, change: impl FnOnce(A) -> B) -> Op<B> {
         Op { action: change(self.action), limits: self.limits }
     }
@@ -357,10 +362,10 @@ impl<A: Action> Future for Op<A> {
     }
 }
 
-/// When an operation ends although nothing came.
+/// The deadline and the token that end an operation before its action has ended.
 #[derive(Default)]
 struct Limits {
-    /// The operation was polled or waited for: from now on its completion comes first.
+    /// Whether the operation was polled or waited for. From then on its completion comes first.
     begun: bool,
     deadline: Option<Instant>,
     alarm: Option<Alarm>,
@@ -378,7 +383,7 @@ impl Limits {
         self.cancel.as_ref().is_some_and(|cancel| cancel.token.is_cancelled())
     }
 
-    /// The limit that has passed, if one has.
+    /// Returns the limit that has passed, if any.
     fn passed(&self) -> Option<ErrorKind> {
         if self.is_cancelled() {
             return Some(ErrorKind::Cancelled);
@@ -389,20 +394,20 @@ impl Limits {
         }
     }
 
-    /// Has `waker` woken when the token is triggered; false when it was already.
+    /// Registers `waker` to be woken when the token is triggered. Returns false if it is already.
     pub(crate) fn watch_cancel(self: Pin<&mut Self>, waker: &Waker) -> bool {
         // SAFETY: nothing is moved.
         match unsafe { &mut self.get_unchecked_mut().cancel } {
             None => true,
             Some(cancel) => {
                 cancel.registered = true;
-                // SAFETY: pinned with the limits, and forgotten in `Cancel::drop`.
+                // SAFETY: the node is pinned with the limits, and `Cancel::drop` forgets it.
                 unsafe { cancel.token.register(&cancel.node, waker) }
             }
         }
     }
 
-    /// Has `waker` woken at the deadline.
+    /// Registers `waker` to be woken at the deadline.
     pub(crate) fn watch_deadline(self: Pin<&mut Self>, waker: &Waker) {
         // SAFETY: neither the deadline nor the alarm is pinned; the cancel node is left alone.
         let this = unsafe { self.get_unchecked_mut() };

@@ -1,5 +1,5 @@
-//! Running several pieces of user code (wakers, `on_drop`, a value's `Drop`, observers) so that a
-//! panic in one does not keep the others from running: the first panic goes on afterwards.
+//! Runs several pieces of user code (wakers, `on_drop`, a value's `Drop`, observers) so that a
+//! panic in one does not keep the others from running. The first panic resumes afterwards.
 
 use std::{
     any::Any,
@@ -17,7 +17,7 @@ impl FirstPanic {
         }
     }
 
-    /// Lets the remembered panic go on, unless this thread is unwinding already.
+    /// Resumes the remembered panic, unless this thread is unwinding already.
     pub(crate) fn resume(self) {
         if let Some(panic) = self.0
             && !std::thread::panicking()

@@ -1,8 +1,8 @@
-//! How a thread waits: spin a little where that can help, then sleep until woken.
+//! How a thread waits: it spins a little where that can help, then sleeps until woken.
 //!
-//! A [`Parker`] is one thread's bed: waking it is a [`Waker`] like any other, so that channels
-//! know only wakers and never ask whether a thread or a task is behind one. Wake-ups are hints: a
-//! parker may return early, and callers look again.
+//! A thread sleeps on its [`Parker`]. A [`Waker`] like any other ends the sleep, so channels know
+//! only wakers and never ask whether a thread or a task is behind one. Wake-ups are hints: a parker
+//! may return early, and its caller checks again.
 
 use std::{
     cell::RefCell,
@@ -15,7 +15,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// A figure about the machine, found out once (or twice, when two threads ask at the same time).
+/// A number about the machine, determined once (or twice, if two threads ask at the same time).
+/// Zero means not yet.
 struct Figure(AtomicU32);
 
 impl Figure {
@@ -43,9 +44,9 @@ pub(crate) fn other_cpus() -> bool {
 /// How a sleep ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Woken {
-    /// By a wake-up, by the deadline, or for no reason: look again.
+    /// A wake-up came, the deadline passed, or the sleep ended for no reason: check again.
     Look,
-    /// By a signal handler that ran on this thread.
+    /// A signal handler ran on this thread.
     Signal,
 }
 
@@ -54,14 +55,15 @@ pub(crate) fn with_parker<R>(f: impl FnOnce(&Parker, &Waker) -> R) -> R {
     thread_local! {
         static SPARE: RefCell<Option<(Arc<Parker>, Waker)>> = const { RefCell::new(None) };
     }
-    // Taken out while in use, so that a wait inside a wait (in a callback) gets its own.
+    // The spare is taken out while it is in use, so that a wait inside a wait (in a callback) gets
+    // its own parker.
     let spare = SPARE.try_with(|spare| spare.borrow_mut().take()).ok().flatten();
     let (parker, waker) = spare.unwrap_or_else(|| {
         let parker = Arc::new(Parker::new());
         (parker.clone(), Waker::from(parker))
     });
     let result = f(&parker, &waker);
-    // Failing only while the thread is torn down, when there is nobody to keep it for.
+    // This fails only while the thread is torn down: then no later wait needs the parker.
     let _ = SPARE.try_with(|spare| *spare.borrow_mut() = Some((parker, waker)));
     result
 }
@@ -70,8 +72,12 @@ const RESTING: u32 = 0;
 const NOTIFIED: u32 = 1;
 const ASLEEP: u32 = 2;
 
-/// One thread's bed. RESTING → ASLEEP by the thread, any → NOTIFIED by a waker, NOTIFIED → RESTING
-/// by the thread. Only the waker that finds ASLEEP pays for a system call.
+/// The word that one thread sleeps on. Its transitions:
+/// - the thread: RESTING → ASLEEP, NOTIFIED → RESTING, and ASLEEP → RESTING if the sleep ends
+///   without a wake-up;
+/// - a waker: any → NOTIFIED.
+///
+/// Only the waker that finds ASLEEP pays for a system call.
 pub(crate) struct Parker {
     word: AtomicU32,
     #[cfg(not(target_os = "linux"))]
@@ -87,22 +93,23 @@ impl Parker {
         }
     }
 
-    /// Sleeps until woken or until `deadline`. A wake-up since the last call counts.
+    /// Sleeps until woken or until `deadline`. Returns at once if a wake-up came since the last
+    /// call.
     pub(crate) fn park(&self, deadline: Option<Instant>, interruptible: bool) -> Woken {
         if self.word.swap(ASLEEP, Ordering::Acquire) == NOTIFIED {
             self.word.store(RESTING, Ordering::Relaxed);
             return Woken::Look;
         }
         let woken = self.sleep(deadline, interruptible);
-        // Acquire: what the waker did before waking is seen after this.
+        // Acquire: from here on this thread sees what the waker did before it woke the thread.
         self.word.swap(RESTING, Ordering::Acquire);
         woken
     }
 
     #[cfg(target_os = "linux")]
     fn sleep(&self, deadline: Option<Instant>, interruptible: bool) -> Woken {
-        /// A sleep without a deadline ends in between: an interruptible one must have a time-out
-        /// for the kernel to report signals whose handler asked for restarts.
+        /// The longest single sleep, also without a deadline. An interruptible sleep needs a
+        /// time-out: only then does the kernel report signals whose handler asked for restarts.
         const LONGEST_SLEEP: Duration = Duration::from_secs(3600);
         while self.word.load(Ordering::Acquire) == ASLEEP {
             let left = match deadline {
@@ -182,35 +189,42 @@ impl Wake for Parker {
     }
 }
 
-/// How long the waits on a channel took lately, and so how to begin the next one.
+/// How long the waits on a channel took lately, and so how the next wait begins.
 ///
-/// Going to sleep and being woken costs tens of microseconds where a hand-off between two running
-/// threads costs a tenth of one. So a wait first spins for about as long as a running peer takes
-/// to answer ([`LONGEST_SPIN`]; never on one CPU), then lets others run for about as long as the
-/// sleep would cost ([`LONGEST_YIELD`]), and then sleeps. A channel whose waits are longer than that
-/// anyway goes to sleep at once: an idle receiver burns nothing. Sleeps shorter than that bring the
-/// pair back to its feet.
+/// Going to sleep and being woken costs tens of microseconds. A hand-off between two running
+/// threads costs a tenth of one. So a wait has three phases:
+/// 1. It spins for about as long as a running peer takes to answer ([`LONGEST_SPIN`]; never on a
+///    machine with one CPU).
+/// 2. It yields to other threads for about as long as the sleep would cost ([`LONGEST_YIELD`]).
+/// 3. It sleeps.
+///
+/// If waits on the channel are longer than that anyway, the next wait sleeps at once: an idle
+/// receiver burns no CPU. Sleeps that turn out shorter bring the pair back to waiting awake.
 pub struct WaitMemory {
-    /// A running mean, in nanoseconds, that forgets an eighth with each wait. Races between
-    /// threads only make it, and the next, a little less exact.
+    /// A running mean of the waits, in nanoseconds. Each wait replaces an eighth of it. Races
+    /// between threads only make this field and `spins` a little less exact.
     mean_nanos: AtomicU32,
-    /// Spins that were of no use, since the last that was (high half), and waits to begin without
-    /// one because of that (low half): the peer has no CPU of its own just now.
+    /// High half: how many spins in a row were useless. Low half: how many of the next waits skip
+    /// the spin because of that. A useless spin means that the peer has no CPU of its own just now.
     spins: AtomicU32,
 }
 
-/// The longest a thread spins: a little over the time a running peer on another CPU takes to answer.
+/// The longest a thread spins: a little over the time that a running peer on another CPU takes to
+/// answer.
 const LONGEST_SPIN: Duration = Duration::from_micros(2);
-/// The longest a thread gives way to others before it sleeps: about what the sleep would cost.
+/// The longest a thread yields to others before it sleeps: about what the sleep would cost.
 const LONGEST_YIELD: Duration = Duration::from_micros(50);
-/// Pauses before a wait is announced: this many, the first of this many turns, each twice the last.
+/// How many pauses [`WaitMemory::attempt_again`] makes before the operation parks. Each is twice as
+/// long as the one before.
 const PAUSES: u32 = 4;
+/// The length of the first pause, in turns of a spin loop.
 const FIRST_PAUSE: u32 = 8;
-/// How often others are let run before a wait is announced.
+/// How often [`WaitMemory::attempt_again`] yields to other threads before the operation parks.
 const YIELDS: u32 = 4;
-/// At most 2^6 waits in a row begin without a spin.
+/// The most useless spins in a row that count: at most 2^6 waits in a row skip the spin.
 const MOST_MISSES: u32 = 6;
-/// No single wait counts for more than this, so that a pause does not make a busy pair forget.
+/// The most that a single wait counts for, so that one long pause does not erase the memory of a
+/// busy pair.
 const LONGEST_REMEMBERED: Duration = Duration::from_micros(200);
 
 impl WaitMemory {
@@ -223,8 +237,9 @@ impl WaitMemory {
         u128::from(self.mean_nanos.load(Ordering::Relaxed)) <= LONGEST_YIELD.as_nanos()
     }
 
-    /// Attempts, and again after growing pauses, without looking in between: the peer can fill or
-    /// drain the buffer undisturbed, and is met again after a batch instead of after each value.
+    /// Attempts at once, and again after each of several growing pauses. A pause does not touch the
+    /// channel: the peer can fill or drain the buffer undisturbed, and the two sides meet once a
+    /// batch instead of once a value.
     pub(crate) fn attempt_again<A, R>(
         action: &mut A,
         memory: fn(&A) -> Option<&WaitMemory>,
@@ -249,7 +264,8 @@ impl WaitMemory {
         })
     }
 
-    /// Waits awake until `settled` or until it is no longer worth it; says whether it was settled.
+    /// Waits awake until `settled` returns true, or until waiting awake is no longer worth it.
+    /// Returns whether `settled` returned true.
     pub(crate) fn wait_awake(&self, settled: impl Fn() -> bool) -> bool {
         if !self.is_short() {
             return false;
@@ -279,7 +295,8 @@ impl WaitMemory {
         }
     }
 
-    /// Whether to spin at all: not on one CPU, and not while it has been of no use.
+    /// Whether to spin at all: not on a machine with one CPU, and not for some waits after a
+    /// useless spin.
     fn may_spin(&self) -> bool {
         let spins = self.spins.load(Ordering::Relaxed);
         if spins & 0xffff == 0 {
@@ -289,7 +306,8 @@ impl WaitMemory {
         false
     }
 
-    /// After each spin in vain twice as many waits begin without one, up to 2^`MOST_MISSES`.
+    /// Notes whether a spin was useful. After each useless spin in a row twice as many waits skip
+    /// the spin, up to 2^`MOST_MISSES`.
     fn spun(&self, useful: bool) {
         let misses = self.spins.load(Ordering::Relaxed) >> 16;
         if useful && misses > 0 {
@@ -300,7 +318,7 @@ impl WaitMemory {
         }
     }
 
-    /// Takes note of a wait that has ended.
+    /// Adds a wait that has ended to the mean.
     pub(crate) fn remember(&self, waited: Duration) {
         let waited = waited.min(LONGEST_REMEMBERED).as_nanos() as u32;
         let mean = self.mean_nanos.load(Ordering::Relaxed);
@@ -316,7 +334,7 @@ fn spins() -> u32 {
     static SPINS: Figure = Figure(AtomicU32::new(0));
     SPINS.get(|| {
         const TURNS: u32 = 200;
-        // The quickest of a few: the others were interrupted.
+        // The quickest of a few measurements counts: the others were interrupted.
         let time = || {
             let start = Instant::now();
             (0..TURNS).for_each(|_| std::hint::spin_loop());

@@ -1,8 +1,8 @@
-//! The one switch between the real primitives and the model checker's (`--cfg marline_model`).
+//! The switch between the real primitives and the model checker's (`--cfg marline_model`).
 //!
-//! Everything below this module is the same source in both builds. `broken` names a step of the
-//! protocol that a model run can leave out, to show that the models would notice; outside the
-//! model checker it is the constant `false`.
+//! The other modules are the same source in both builds, except for the lock (`lock.rs`) and one
+//! line of `queue/node.rs`. [`broken`] names a step of the protocol that a model run can leave
+//! out, to show that the models would notice. Outside the model checker it is the constant `false`.
 
 #[cfg(not(marline_model))]
 pub(crate) use std::sync::{
@@ -16,8 +16,8 @@ pub(crate) use loom::sync::{
     atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering},
 };
 
-/// A cell shared between the two parties of a hand-off; under the model checker every access is
-/// checked against every other.
+/// A cell that the two parties of a hand-off share. The model checker checks every access against
+/// every other.
 pub(crate) struct Shared<T> {
     #[cfg(not(marline_model))]
     cell: std::cell::UnsafeCell<T>,

@@ -1,10 +1,10 @@
-//! Deadlines of async operations, on any runtime: one thread that wakes tasks when their time has
-//! come, started with the first alarm. Blocking operations do not need it: they sleep until their
-//! own deadline.
+//! Deadlines of async operations, on any runtime: one thread, which the first alarm starts, wakes
+//! tasks at their deadlines. Blocking operations do not need it: they sleep until their own
+//! deadline.
 //!
-//! An alarm only wakes; the operation looks at its deadline itself. Alarms that are no longer
-//! needed are taken out at once (an indexed heap), and places are reused, so that setting one
-//! allocates nothing once the heap has grown to its working size.
+//! An alarm only wakes its task. The operation checks the deadline itself. An alarm that is no
+//! longer needed is taken out at once (the heap is indexed), and slots are reused. So setting an
+//! alarm allocates nothing once the heap has grown to its working size.
 
 use std::{
     sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError},
@@ -15,21 +15,21 @@ use std::{
 
 use crate::panics::FirstPanic;
 
-/// A wake-up at a time, until dropped.
+/// A wake-up at a given time. Dropping it cancels the wake-up.
 pub(crate) struct Alarm {
     place: usize,
 }
 
 struct AlarmSlot {
     at: Instant,
-    /// Where in the heap; none once it rang, or while the place is free.
+    /// The position in the heap. None once the alarm rang, or while the slot is free.
     position: Option<usize>,
     waker: Option<Waker>,
 }
 
 #[derive(Default)]
 struct Alarms {
-    /// Indices of places, the earliest on top.
+    /// Indices of `places`, the earliest alarm on top.
     heap: Vec<usize>,
     places: Vec<AlarmSlot>,
     free: Vec<usize>,
@@ -49,13 +49,13 @@ fn timer() -> &'static Timer {
         thread::Builder::new()
             .name("marline-timer".into())
             .spawn(|| timer.run())
-            .expect("the timer thread starts: is the process out of threads?");
+            .expect("cannot start the timer thread: is the process out of threads?");
     });
     timer
 }
 
 impl Alarm {
-    /// Wakes `waker` at `at`.
+    /// Sets an alarm that wakes `waker` at `at`.
     pub(crate) fn set(at: Instant, waker: &Waker) -> Alarm {
         let waker = waker.clone();
         let timer = timer();
@@ -67,7 +67,7 @@ impl Alarm {
         Alarm { place }
     }
 
-    /// Wakes `waker` instead from now on.
+    /// Replaces the waker of the alarm.
     pub(crate) fn renew(&mut self, waker: &Waker) {
         let timer = timer();
         let held = |alarms: &Alarms| {
@@ -111,7 +111,7 @@ impl Timer {
                     let waker = alarms.ring();
                     drop(alarms);
                     if let Some(waker) = waker {
-                        // A panicking waker must not end everybody's deadlines.
+                        // A waker that panics must not end the thread, and so all deadlines.
                         FirstPanic::default().run(|| waker.wake());
                     }
                     self.lock()
@@ -140,7 +140,8 @@ impl Alarms {
         index
     }
 
-    /// Takes the first alarm off the heap; its place stays until the alarm is dropped.
+    /// Takes the first alarm off the heap and returns its waker. Its slot stays until the alarm is
+    /// dropped.
     fn ring(&mut self) -> Option<Waker> {
         let index = *self.heap.first()?;
         self.unheap(0);

@@ -1,8 +1,9 @@
-//! An intrusive list of wakers: how anything that is *waited for* without handing out values (a
-//! cancel token, a broadcast, a watch) knows whom to wake. Registering allocates nothing.
+//! An intrusive list of wakers, for what operations *wait for* although no peer hands them a value:
+//! a cancel token, a broadcast, a watch. Registering allocates nothing.
 //!
-//! Every function runs under the lock of the thing waited for. The node lives in the operation; an
-//! operation takes its node off the list, under that lock, before it goes.
+//! The methods of [`WakeList`] run under the lock of its owner; the free functions take that lock.
+//! A node lives in its operation. The operation takes its node off the list, under that lock,
+//! before it goes.
 
 use std::{marker::PhantomPinned, ptr::NonNull, task::Waker};
 
@@ -63,8 +64,8 @@ impl WakeList {
         }
     }
 
-    /// Lists the node at the end, or gives a listed one another waker; returns the old one, to be
-    /// dropped outside the lock.
+    /// Appends the node to the list, or replaces the waker of a listed node. Returns the old waker,
+    /// for the caller to drop outside the lock.
     ///
     /// # Safety
     /// Under the lock; the node is pinned and will be removed before it goes.
@@ -93,7 +94,8 @@ impl WakeList {
         }
     }
 
-    /// Takes the node off, if it is listed; returns its waker, to be dropped outside the lock.
+    /// Takes the node off the list, if it is listed. Returns its waker, for the caller to drop
+    /// outside the lock.
     ///
     /// # Safety
     /// Under the lock; a listed node is in this list.
@@ -120,7 +122,7 @@ impl WakeList {
         }
     }
 
-    /// Takes the first node off.
+    /// Takes the first node off the list and returns its waker.
     fn pop(&mut self) -> Option<Waker> {
         let node = self.head?;
         // SAFETY: under the lock; the head is listed and alive.
@@ -128,9 +130,9 @@ impl WakeList {
     }
 }
 
-/// Has `waker` woken by the next [`wake_all`]; true, without that, when `ready` already. The waker,
-/// being user code, is cloned and dropped outside the lock, so `ready` is asked once more in the lock
-/// in which the node is listed.
+/// Registers `waker` for the next [`wake_all`]. Returns true, without registering, if `ready` is
+/// true already. A waker is user code, so it is cloned and dropped outside the lock. Therefore
+/// `ready` is checked once more, under the same lock in which the node is listed.
 ///
 /// # Safety
 /// The node is pinned, in this list or in none, and [`leave`] is called before it goes.
@@ -163,7 +165,7 @@ pub(crate) unsafe fn register<S>(
     false
 }
 
-/// Takes the node off the list; says whether it was there.
+/// Takes the node off the list. Returns whether it was there.
 ///
 /// # Safety
 /// The node is in this list or in none.
@@ -179,8 +181,9 @@ pub(crate) unsafe fn leave<S>(
     waker.is_some()
 }
 
-/// Wakes everybody who is on the list now, outside the lock, a few at a time. Those who come back
-/// meanwhile are behind them and are not woken twice. A panicking waker keeps nobody from waking.
+/// Wakes every operation that is on the list now, outside the lock, a few at a time. An operation
+/// that registers again meanwhile is behind them and is not woken twice. A waker that panics does
+/// not keep the others from waking.
 pub(crate) fn wake_all<S>(lock: &Lock<S>, list: impl Fn(&mut S) -> &mut WakeList) {
     const ROUND: usize = 16;
     let mut panics = FirstPanic::default();

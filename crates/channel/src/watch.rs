@@ -1,8 +1,9 @@
-//! The latest value, for whoever looks: receivers see that it changed, not every change.
+//! Watch: receivers read the latest value. They see that it changed, not every change.
 //!
-//! The value is behind a reader-writer lock (looking at it is user code and may take its time);
-//! its version, the ends and the waiters are behind the short lock. A version moves while the
-//! value is locked for writing, so a reader that holds the value knows which version it holds.
+//! The value is behind a reader-writer lock, because a reader is user code and may take its time.
+//! The version, the counts of the ends and the wakers are behind the short lock. The version
+//! changes only while the value is locked for writing, so a reader that holds the value knows which
+//! version it holds.
 
 use std::{
     fmt, mem,
@@ -25,8 +26,8 @@ use crate::{
     wakers::{self, WakeList, WakeNode, wake_all},
 };
 
-/// A channel that holds one value, `initial` at first, which receivers can look at any time and
-/// wait to see changed.
+/// Creates a channel that always holds one value, `initial` at first. Receivers can read it at any
+/// time, and wait until it changes.
 ///
 /// ```
 /// let (tx, mut rx) = marline_channel::watch("starting");
@@ -68,7 +69,8 @@ struct State {
 }
 
 impl State {
-    /// Whether a receiver that has seen `seen` has something to see; none when not yet.
+    /// Returns what is new to a receiver that has seen version `seen`: a value, or the close. None
+    /// if there is nothing new yet.
     fn news(&self, seen: u64) -> Option<Result<(), ErrorKind>> {
         if self.version != seen {
             Some(Ok(()))
@@ -85,8 +87,8 @@ impl<T> Channel<T> {
         Ref { guard: self.value.read().unwrap_or_else(PoisonError::into_inner) }
     }
 
-    /// Changes the value; a new version if `change` says so. What it returns beside that is handed
-    /// out after everything is unlocked.
+    /// Changes the value, and starts a new version if `change` returns true. Returns the other part
+    /// of its result, after everything is unlocked.
     fn modify<R>(&self, change: impl FnOnce(&mut T) -> (bool, R)) -> R {
         let mut value = self.value.write().unwrap_or_else(PoisonError::into_inner);
         let (changed, result) = change(&mut value);
@@ -130,7 +132,7 @@ impl<T> Channel<T> {
     }
 }
 
-/// A look at the value. Keep it short: the sender waits for it.
+/// A borrow of the value. Keep it short: the sender waits until it ends.
 #[derive(Debug)]
 pub struct Ref<'a, T> {
     guard: RwLockReadGuard<'a, T>,
@@ -155,7 +157,8 @@ pub struct Receiver<T> {
 }
 
 impl<T> Sender<T> {
-    /// Replaces the value. Gives it back, [`ErrorKind::Closed`], when there is no receiver.
+    /// Replaces the value. Fails with [`ErrorKind::Closed`], and gives the value back, if there is
+    /// no receiver or the channel is closed.
     ///
     /// ```
     /// let (tx, rx) = marline_channel::watch("idle");
@@ -175,7 +178,7 @@ impl<T> Sender<T> {
         Ok(())
     }
 
-    /// Replaces the value, also when nobody looks, and returns the old one.
+    /// Replaces the value, also without receivers, and returns the old value.
     ///
     /// ```
     /// let (tx, _rx) = marline_channel::watch("idle");
@@ -185,7 +188,8 @@ impl<T> Sender<T> {
         self.channel.modify(|held| (true, mem::replace(held, value)))
     }
 
-    /// Changes the value in place; receivers are told if `change` says that it did.
+    /// Changes the value in place. Receivers see a change if `change` returns true. Returns what
+    /// `change` returned.
     ///
     /// ```
     /// let (tx, rx) = marline_channel::watch(1);
@@ -199,13 +203,13 @@ impl<T> Sender<T> {
         })
     }
 
-    /// Another receiver, which has seen the value as it is now.
+    /// Creates a receiver that has seen the current value.
     ///
     /// ```
     /// let (tx, rx) = marline_channel::watch(1);
     /// drop(rx);
     /// let rx = tx.subscribe();
-    /// assert!(!rx.has_changed().unwrap()); // it has seen what is there now
+    /// assert!(!rx.has_changed().unwrap()); // it has seen the current value
     /// assert_eq!(*rx.borrow(), 1);
     /// ```
     pub fn subscribe(&self) -> Receiver<T> {
@@ -218,7 +222,7 @@ impl<T> Sender<T> {
 }
 
 impl<T> Receiver<T> {
-    /// A look at the value that also marks it as seen.
+    /// Borrows the value and marks it as seen.
     ///
     /// ```
     /// let (tx, mut rx) = marline_channel::watch(1);
@@ -233,8 +237,8 @@ impl<T> Receiver<T> {
         value
     }
 
-    /// Waits for a value this receiver has not seen, and marks it as seen. A value that came
-    /// before the close is still to be seen after it.
+    /// Waits for a value that this receiver has not seen, and marks it as seen. A value that came
+    /// before the close can still be seen after it.
     ///
     /// ```
     /// use marline_channel::ErrorKind;
@@ -248,7 +252,8 @@ impl<T> Receiver<T> {
         Op::of(Changed { rx: self, node: WakeNode::new() })
     }
 
-    /// Like [`changed`](Receiver::changed), without waiting: [`ErrorKind::Empty`] when not.
+    /// Like [`changed`](Receiver::changed), without waiting. Fails with [`ErrorKind::Empty`] if
+    /// there is no unseen value.
     ///
     /// ```
     /// use marline_channel::ErrorKind;
@@ -279,8 +284,8 @@ impl<T> Receiver<T> {
         }
     }
 
-    /// Whether there is a value this receiver has not seen; [`ErrorKind::Closed`] when there is
-    /// none and never will be.
+    /// Whether there is a value that this receiver has not seen. Fails with [`ErrorKind::Closed`]
+    /// if there is none and never will be.
     ///
     /// ```
     /// let (tx, mut rx) = marline_channel::watch(1);
@@ -300,7 +305,7 @@ impl<T> Receiver<T> {
 macro_rules! both_ends {
     ($End:ident, $count:ident) => {
         impl<T> $End<T> {
-            /// A look at the value, also after the close.
+            /// Borrows the value, also after the close.
             ///
             /// ```
             /// let (tx, rx) = marline_channel::watch(String::from("now"));
@@ -312,7 +317,7 @@ macro_rules! both_ends {
                 self.channel.borrow()
             }
 
-            /// How many sending ends there are.
+            /// Returns how many sending ends there are.
             ///
             /// ```
             /// let (tx, rx) = marline_channel::watch(0);
@@ -323,7 +328,7 @@ macro_rules! both_ends {
                 self.channel.state.lock().senders
             }
 
-            /// How many receiving ends there are.
+            /// Returns how many receiving ends there are.
             ///
             /// ```
             /// let (tx, rx) = marline_channel::watch(0);
@@ -346,7 +351,7 @@ macro_rules! both_ends {
                 self.channel.state.lock().closed
             }
 
-            /// Lets go of this end, as dropping it does.
+            /// Releases this end, as dropping it does.
             ///
             /// ```
             /// let (tx, mut rx) = marline_channel::watch(0);
@@ -356,7 +361,7 @@ macro_rules! both_ends {
             /// ```
             pub fn close(self) {}
 
-            /// Closes the channel for everybody. Says whether this call closed it.
+            /// Closes the channel for all ends. Returns whether this call closed it.
             ///
             /// ```
             /// let (tx, mut rx) = marline_channel::watch(0);
@@ -368,7 +373,7 @@ macro_rules! both_ends {
                 self.channel.close()
             }
 
-            /// What the channel knows about itself.
+            /// Returns the channel's state and counters as of now.
             ///
             /// ```
             /// let (tx, _rx) = marline_channel::watch(0);
@@ -413,7 +418,7 @@ impl<T> Clone for Sender<T> {
 }
 
 impl<T> Clone for Receiver<T> {
-    /// Another receiver that has seen what this one has.
+    /// Returns another receiver, which has seen the same version as this one.
     fn clone(&self) -> Receiver<T> {
         self.channel.state.lock().receivers += 1;
         Receiver { channel: self.channel.clone(), seen: self.seen }
@@ -434,15 +439,15 @@ impl<T> Changed<'_, T> {
         self.rx.channel.state.lock().news(self.rx.seen).is_some()
     }
 
-    /// Has `waker` woken by the next change; true when there is one already.
+    /// Registers `waker` to be woken by the next change. Returns true if there is one already.
     fn register(&self, waker: &Waker) -> bool {
         let ready = |state: &State| state.news(self.rx.seen).is_some();
         let lock = &self.rx.channel.state;
-        // SAFETY: pinned, in this list only, and `drop` leaves.
+        // SAFETY: the node is pinned, in this list only, and `drop` leaves.
         unsafe { wakers::register(lock, |state| &mut state.waiting, &self.node, waker, ready) }
     }
 
-    /// Takes the node off the list; says whether it was there.
+    /// Takes the node off the list. Returns whether it was there.
     fn leave(&self) -> bool {
         // SAFETY: the node is in this list or in none.
         unsafe { wakers::leave(&self.rx.channel.state, |state| &mut state.waiting, &self.node) }

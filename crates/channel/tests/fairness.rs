@@ -1,5 +1,5 @@
-//! First come, first served: parked operations keep their line, and nobody who does not wait gets
-//! ahead of those who do.
+//! First come, first served: parked operations keep their order, and an operation that does not
+//! wait does not overtake them.
 
 mod conformance;
 
@@ -51,7 +51,7 @@ fn waiting_threads_receive_in_order() {
         for place in 0..4 {
             let end = rx.clone();
             threads.push(thread::spawn(move || end.recv().wait()));
-            until("it is in line", || rx.snapshot().waiting_recv == place + 1);
+            until("the thread is in line", || rx.snapshot().waiting_recv == place + 1);
         }
         send_each(&tx, 0..4);
         let got: Vec<u32> = threads.into_iter().map(|thread| join(thread).unwrap()).collect();
@@ -69,7 +69,7 @@ fn waiting_threads_send_in_order() {
         for place in 0..4 {
             let end = tx.clone();
             threads.push(thread::spawn(move || end.send(inside + place).wait()));
-            until("it is in line", || tx.snapshot().waiting_send == place as usize + 1);
+            until("the thread is in line", || tx.snapshot().waiting_send == place as usize + 1);
         }
         let got: Vec<u32> = rx.try_iter().collect();
         assert_eq!(got, (0..inside + 4).collect::<Vec<_>>(), "{name}");
@@ -109,7 +109,7 @@ fn a_batch_of_sends_waits_behind_those_who_came_before() {
     let mut last = Box::pin(tx.send(4));
     park(last.as_mut());
     assert_eq!((rx.try_recv(), rx.try_recv()), (Ok(1), Ok(2)));
-    park(batch.as_mut()); // its next value joins the line at the end
+    park(batch.as_mut()); // the batch's next value joins the line at the end
     assert_eq!((rx.try_recv(), rx.try_recv()), (Ok(4), Ok(3)));
 }
 
@@ -120,7 +120,7 @@ fn polling_again_keeps_the_place() {
     park(first.as_mut());
     park(second.as_mut());
     let (_wakes, waker) = Wakes::pair();
-    assert!(poll_with(first.as_mut(), &waker).is_pending(), "another task, even");
+    assert!(poll_with(first.as_mut(), &waker).is_pending(), "even from another task");
     send_each(&tx, [1, 2]);
     assert_eq!((ready(first), ready(second)), (Ok(1), Ok(2)));
 }
@@ -133,7 +133,7 @@ fn a_select_polled_by_another_task_goes_to_the_end() {
     park(select.as_mut());
     let mut behind = pin!(rx.recv());
     park(behind.as_mut());
-    park(select.as_mut()); // the same task: it keeps its place
+    park(select.as_mut()); // the same task: the select keeps its place
     let (_wakes, waker) = Wakes::pair();
     assert!(poll_with(select.as_mut(), &waker).is_pending());
     send_each(&tx, [1, 2]);
@@ -168,11 +168,11 @@ fn a_select_that_was_decided_elsewhere_is_passed_by() {
     let mut behind = pin!(rx.recv());
     park(behind.as_mut());
     assert_eq!(other_tx.try_send(1), Ok(Sent::Accepted));
-    assert_eq!(tx.try_send(2), Ok(Sent::Accepted), "to the one behind it");
+    assert_eq!(tx.try_send(2), Ok(Sent::Accepted), "to the receive behind the select");
     assert_eq!((ready(select), ready(behind)), (Ok(Ok(1)), Ok(2)));
 }
 
-// ---- those who do not wait ---------------------------------------------------------------------
+// ---- operations that do not wait ---------------------------------------------------------------
 
 #[test]
 fn trying_does_not_overtake_a_parked_receive() {
@@ -181,7 +181,7 @@ fn trying_does_not_overtake_a_parked_receive() {
         let mut receive = pin!(rx.recv());
         park(receive.as_mut());
         tx.try_send(1).unwrap();
-        assert!(rx.try_recv().is_err(), "{name}: it belongs to the parked receive");
+        assert!(rx.try_recv().is_err(), "{name}: the value belongs to the parked receive");
         assert_eq!(ready(receive), Ok(1), "{name}");
     }
 }
@@ -217,7 +217,7 @@ fn a_thread_that_keeps_trying_to_receive_starves_nobody() {
             (0..ROUNDS).map(|_| end.recv().wait().unwrap()).collect::<Vec<_>>()
         });
         for round in 0..ROUNDS {
-            until("it is parked", || rx.snapshot().waiting_recv == 1);
+            until("the receive is parked", || rx.snapshot().waiting_recv == 1);
             tx.try_send(round).unwrap();
         }
         assert_eq!(join(waiter), (0..ROUNDS).collect::<Vec<_>>(), "{name}");
@@ -244,15 +244,15 @@ fn a_thread_that_keeps_trying_to_send_starves_nobody() {
     let its_turn = turn.clone();
     let waiter = thread::spawn(move || {
         for round in 0..ROUNDS {
-            until("it is its turn", || its_turn.load(Ordering::SeqCst) > round as usize);
+            until("the waiter's turn came", || its_turn.load(Ordering::SeqCst) > round as usize);
             end.send(round).wait().unwrap();
         }
     });
     for round in 0..ROUNDS {
-        until("the barger filled it", || rx.is_full());
+        until("the barger filled the channel", || rx.is_full());
         turn.fetch_add(1, Ordering::SeqCst);
-        until("the other is parked", || rx.snapshot().waiting_send == 1);
-        // Whoever is parked is let in by the receive that makes room, and so comes next.
+        until("the waiter is parked", || rx.snapshot().waiting_send == 1);
+        // The receive that makes room admits the parked send, so that value comes next.
         assert_eq!(rx.recv().timeout(PATIENCE).wait(), Ok(BARGING));
         assert_eq!(rx.recv().timeout(PATIENCE).wait(), Ok(round));
     }

@@ -1,6 +1,6 @@
-//! Cancellation fuzz, decided by its seed: async senders and receivers on one thread, polled in
-//! random order, that lose patience at random moments, use every operation and select, and close.
-//! Nobody may sleep for ever, and the ledger must add up.
+//! Cancellation fuzz that its seed decides: async senders and receivers on one thread, polled in
+//! random order. They lose patience at random moments, use every operation and select, and close.
+//! No task may sleep for ever, and the ledger must add up.
 //!
 //! `MARLINE_SEED=n` replays one run, `MARLINE_FUZZ=n` runs n times as many.
 
@@ -32,7 +32,7 @@ impl Wake for Flag {
     }
 }
 
-/// Polls `future` up to `patience` times, coming back for more by itself.
+/// Polls `future` up to `patience` more times. It wakes itself for the next poll.
 async fn impatient<F: Future>(mut future: Pin<&mut F>, patience: u64) -> Option<F::Output> {
     let mut left = patience;
     std::future::poll_fn(move |context| {
@@ -52,7 +52,7 @@ async fn impatient<F: Future>(mut future: Pin<&mut F>, patience: u64) -> Option<
 }
 
 const FOREVER: u64 = u64::MAX;
-/// Senders count as others on the other channel: order is kept per channel.
+/// Added to a sender's number on the other channel, because order is kept per channel only.
 const OTHER: u32 = 100;
 
 fn patience(random: &mut Random) -> u64 {
@@ -205,7 +205,7 @@ impl Party {
                         let chosen = impatient(pin!(selector.next()), patience).await;
                         let Some(Ok(index)) = chosen else { break };
                         if self.random.one_in(4) {
-                            continue; // nobody takes it: it must go back
+                            continue; // the result is not taken: it must go back
                         }
                         match selector.received(&keys[index]).expect("chosen") {
                             Ok(message) => self.take(message),
@@ -226,7 +226,8 @@ impl Party {
     }
 }
 
-/// One run: `senders` tasks, `receivers` tasks, two channels of the same make.
+/// Runs three sender tasks and `receivers` receiver tasks on two channels of the same kind. Returns
+/// the number of operations.
 fn run(
     seed: u64,
     builder: fn() -> Builder<Message>,
@@ -263,7 +264,7 @@ fn run(
     while !tasks.is_empty() {
         let ready: Vec<usize> =
             (0..tasks.len()).filter(|&index| tasks[index].1.0.load(Ordering::Relaxed)).collect();
-        assert!(!ready.is_empty(), "everybody sleeps: a wake-up was lost");
+        assert!(!ready.is_empty(), "all tasks sleep: a wake-up was lost");
         let index = ready[random.below(ready.len() as u64) as usize];
         let (task, flag) = &mut tasks[index];
         flag.0.store(false, Ordering::Relaxed);
@@ -291,7 +292,7 @@ fn run(
     operations
 }
 
-/// Runs until a million operations of this kind are done.
+/// Runs all seeds, and asserts that they did a million operations.
 fn fuzz(builder: fn() -> Builder<Message>, drops: bool) {
     let operations = std::sync::atomic::AtomicU64::new(0);
     for_each_seed(4_000, |seed| {
@@ -338,8 +339,8 @@ fn drop_newest_loses_nothing() {
     fuzz(|| Builder::bounded(2).overflow(Overflow::DropNewest), true);
 }
 
-/// Oneshots that are polled, cancelled, dropped, selected on and sent to in random order: the value
-/// is received, returned, or goes with its receiver, exactly once.
+/// Polls, cancels, drops, selects on and sends to oneshots in random order: the value is received,
+/// returned, or goes with its receiver, exactly once.
 #[test]
 fn oneshot_loses_nothing() {
     use marline_channel::oneshot;
@@ -384,7 +385,7 @@ fn oneshot_loses_nothing() {
                         waits = false;
                     }
                     6 => {
-                        // As a future that stays: its waker stays with it.
+                        // The receiver as a future, which stays, and its waker with it.
                         if let Poll::Ready(value) =
                             pin!(&mut rx).poll(&mut Context::from_waker(&waker))
                         {
@@ -395,7 +396,7 @@ fn oneshot_loses_nothing() {
                         }
                     }
                     _ => {
-                        // Polled and dropped: nobody waits any more.
+                        // A receive that is polled and dropped: after that no task waits.
                         let polled = pin!(rx.recv()).poll(&mut Context::from_waker(Waker::noop()));
                         if let Poll::Ready(value) = polled {
                             got = got.or(value.ok());

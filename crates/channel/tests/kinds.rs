@@ -1,5 +1,5 @@
-//! The seven kinds do what docs/channels.md says: its table cell by cell, its examples word for
-//! word, and then each sentence that a table cannot hold.
+//! Tests that the seven kinds do what docs/channels.md says: its table cell by cell, its examples
+//! word for word, and the sentences around the table.
 
 mod conformance;
 

@@ -1,5 +1,5 @@
-//! What channels ask of the allocator: nothing per operation once warm, little per channel, and
-//! everything back afterwards. Each thread counts its own requests, so tests do not disturb each
+//! How channels use the allocator: nothing per operation once warm, little per channel, and all of
+//! it comes back afterwards. Each thread counts its own requests, so tests do not disturb each
 //! other.
 
 mod conformance;
@@ -19,7 +19,7 @@ use marline_channel::{
     unbounded, watch,
 };
 
-/// The system's allocator, counting.
+/// The system's allocator, with counters.
 struct Counting;
 
 thread_local! {
@@ -36,7 +36,7 @@ fn count(requests: usize, bytes: isize) {
     });
 }
 
-// SAFETY: everything is the system's allocator's; counting touches plain thread-locals only.
+// SAFETY: the system's allocator does all the work; counting touches plain thread-locals only.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count(1, layout.size() as isize);
@@ -60,7 +60,7 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// How often this thread asked for memory during `f`.
+/// Returns how often this thread asked for memory during `f`.
 fn requests(f: impl FnOnce()) -> usize {
     let before = REQUESTS.get();
     f();
@@ -70,7 +70,7 @@ fn requests(f: impl FnOnce()) -> usize {
 const WARM_UP: usize = 100;
 const ROUNDS: usize = 1_000;
 
-/// Runs `round` until warm, then expects that it asks for nothing.
+/// Runs `round` until warm, then asserts that it asks for no memory.
 #[track_caller]
 fn asks_for_nothing(what: &str, mut round: impl FnMut()) {
     sleep_once();
@@ -79,13 +79,14 @@ fn asks_for_nothing(what: &str, mut round: impl FnMut()) {
     assert_eq!(asked, 0, "{what}: {asked} requests in {ROUNDS} rounds");
 }
 
-/// A thread's first sleep makes its bed, which it keeps. (A warm-up may go by without a sleep.)
+/// Sleeps once: a thread's first sleep creates its parker, which the thread keeps. (A warm-up may
+/// go by without a sleep.)
 fn sleep_once() {
     let (_tx, rx) = rendezvous::<()>();
     assert!(rx.recv().timeout(Duration::from_millis(2)).wait().is_err());
 }
 
-/// The bytes this thread holds more after `f` than before, with what `f` made still alive.
+/// Returns how many more bytes this thread holds after `f` than before, while its result is alive.
 fn bytes_of<T>(f: impl FnOnce() -> T) -> (T, isize) {
     let before = LIVE.get();
     let made = f();
@@ -274,7 +275,8 @@ fn a_oneshot_asks_once() {
     assert_eq!(asked, 1);
 }
 
-/// Two threads that hand values back and forth, each waiting for the other.
+/// Hands values back and forth between two threads, each of which waits for the other. Returns how
+/// often each of them asked for memory.
 fn ping_pong(make: fn() -> (Sender<usize>, Receiver<usize>), total: usize) -> (usize, usize) {
     let ((ping, pings), (pong, pongs)) = (make(), make());
     let answers = thread::spawn(move || {
@@ -303,7 +305,7 @@ fn ping_pong(make: fn() -> (Sender<usize>, Receiver<usize>), total: usize) -> (u
 #[test]
 fn blocking_threads_ask_for_nothing() {
     assert_eq!(ping_pong(rendezvous, ROUNDS), (0, 0), "rendezvous");
-    // Its buffer is there before the counting begins; values may go past it for a while.
+    // The buffer is allocated before the counting begins: values may go past it for a while.
     let with_buffer = || {
         let (tx, rx) = bounded(1);
         tx.try_send(0).unwrap();
@@ -331,7 +333,7 @@ fn a_blocking_select_that_sleeps_asks_for_nothing() {
         requests(|| wait(WARM_UP))
     });
     for round in 0..2 * WARM_UP {
-        until("it waits", || rx.snapshot().waiting_recv == 1);
+        until("the select waits", || rx.snapshot().waiting_recv == 1);
         tx.send(round % WARM_UP).timeout(PATIENCE).wait().unwrap();
     }
     assert_eq!(join(waiter), 0);
@@ -339,7 +341,7 @@ fn a_blocking_select_that_sleeps_asks_for_nothing() {
 
 // ---- little per channel ------------------------------------------------------------------------
 
-/// What a queue channel may take, beside its buffer.
+/// The most bytes that a queue channel may take, beside its buffer.
 const IDLE_BYTES: isize = 512;
 
 #[test]
@@ -369,11 +371,11 @@ fn clones_and_weak_ends_take_nothing() {
     assert_eq!(bytes, 0);
 }
 
-// ---- everything back ---------------------------------------------------------------------------
+// ---- all memory comes back ---------------------------------------------------------------------
 
-/// What a queue channel may keep after a burst: one block of 8 KiB and a little.
+/// The most bytes that a queue channel may keep after a burst: one block of 8 KiB and a little.
 const KEPT_BYTES: isize = 9 * 1024;
-/// What a broadcast may keep: as many slots as it has for good.
+/// The most bytes that a broadcast may keep after a burst: those of the slots that it never frees.
 const KEPT_BY_BROADCAST: isize = 20 * 1024;
 
 #[test]

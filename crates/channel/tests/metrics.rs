@@ -1,5 +1,5 @@
-//! What a channel knows about itself: every field of a snapshot and of its totals after known
-//! operations, rates, times, and pushed snapshots.
+//! Metrics: every field of a snapshot and of its totals after known operations, rates, times, and
+//! pushed snapshots.
 
 mod conformance;
 
@@ -85,7 +85,7 @@ fn without_the_feature_counters_stay_zero_and_subscriptions_say_why() {
     assert!(error.to_string().contains("`metrics` feature"), "{error}");
 }
 
-/// Totals with these counters and no others.
+/// Returns totals with these counters and no others.
 #[macro_export]
 macro_rules! totals {
     ($($field:ident: $count:expr),* $(,)?) => {{
@@ -96,7 +96,7 @@ macro_rules! totals {
     }};
 }
 
-/// Without its bytes, which tests of their own look at.
+/// Returns the totals without the bytes, which have their own tests.
 pub fn without_bytes(totals: Totals) -> Totals {
     let mut totals = totals;
     (totals.bytes_sent, totals.bytes_received) = (0, 0);

@@ -1,8 +1,8 @@
 //! The channel's protocols under a model checker: every interleaving (up to a bound on
 //! preemptions) of a few threads, on the shipped source built with `--cfg marline_model`.
 //!
-//! `make model` runs these, and then each of them once more with one named step of the protocol
-//! left out (`MARLINE_BROKEN=step`), expecting a failure: see `BROKEN` below.
+//! `make model` runs these models. Then it leaves out one named step of the protocol at a time
+//! (`MARLINE_BROKEN=step`) and expects a model to fail: see `BROKEN` below.
 #![cfg(marline_model)]
 
 use std::{
@@ -70,7 +70,7 @@ fn a_dropped_receive_loses_nothing() {
             }
         });
         let sender = thread::spawn(move || block_on(tx.send(7)).map(drop).unwrap());
-        // The quitter's end is closed by now or not; either way the value is had exactly once.
+        // Whether or not the quitter's end is closed by now, the value is received exactly once.
         let quit_with = quitter.join().unwrap();
         let got = if quit_with.is_some() { quit_with } else { block_on(rx.recv()).ok() };
         assert_eq!(got, Some(7));
@@ -236,7 +236,7 @@ fn oneshot_is_received_or_returned() {
     });
 }
 
-/// Steps that a model run can leave out, and a model that must notice.
+/// Steps that a model run can leave out, each with a model that must notice.
 const BROKEN: [(&str, &str); 10] = [
     ("attempt-again-before-parking", "hand_off_between_two_senders_and_two_receivers"),
     ("admit-wakes-sender", "a_full_buffer_admits_parked_senders"),

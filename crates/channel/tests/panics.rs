@@ -1,6 +1,6 @@
-//! User code that panics (`on_drop`, a waker, a value's `Drop`, a metrics callback, a `Clone`): the
-//! panic reaches the caller that ran it, everybody else is still woken and handed out to, the
-//! channel goes on, and nothing is lost or doubled.
+//! User code that panics (`on_drop`, a waker, a value's `Drop`, a metrics callback, a `Clone`). The
+//! panic reaches the caller that ran it. All other parties are still woken and still get their
+//! values, the channel goes on, and no value is lost or doubled.
 
 mod conformance;
 
@@ -24,7 +24,7 @@ use marline_channel::{Receiver, Sender, Sent};
 
 use conformance::{Wakes, poll_with, put_inside, ready};
 
-/// A channel still does what it is for.
+/// Asserts that a channel still sends, receives and wakes.
 #[track_caller]
 fn assert_usable(tx: &Sender<u32>, rx: &Receiver<u32>) {
     put_inside(tx, rx, 1000);

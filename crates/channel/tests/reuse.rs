@@ -1,5 +1,5 @@
-//! Operations that are used again after they have ended: that may panic, and hurts nobody else.
-//! And what goes back goes back in order, whoever gives it up first.
+//! Operations that are used again after they have ended. That may panic, but it must not disturb
+//! other operations. Values that go back keep their order, in whichever order they go back.
 
 use std::{
     future::Future,
@@ -80,7 +80,7 @@ fn values_that_selectors_took_go_back_in_their_order() {
         assert_eq!(selector.next().wait(), Ok(0));
         selector
     });
-    // Chosen, never looked at, given up: the second, the third, the first.
+    // No result is taken, and the selectors are dropped: the second, the third, the first.
     selectors.swap(0, 1);
     selectors.swap(1, 2);
     drop(selectors);

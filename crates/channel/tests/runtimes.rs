@@ -1,5 +1,5 @@
-//! One channel, every sort of user at once: tokio (both schedulers), smol, the futures executor and
-//! plain threads, as senders and as receivers. Everything sent is received once.
+//! One channel with every sort of user at once: tokio (both schedulers), smol, the futures executor
+//! and plain threads, as senders and as receivers. Every value that is sent is received once.
 
 mod conformance;
 
@@ -13,7 +13,7 @@ use marline_channel::{
 
 type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// Runs a future to its end on a thread of its own.
+/// Runs a future to its end on its own thread.
 type Runner = fn(Task);
 
 fn on_tokio_threads(task: Task) {
@@ -43,7 +43,7 @@ const RUNTIMES: [(&str, Runner); 4] = [
 
 const EACH: u32 = 500;
 
-/// A sender and a receiver in each runtime and on two plain threads, all on one channel.
+/// Runs a sender and a receiver in each runtime and on two plain threads, all on one channel.
 fn everybody_at_once(name: &str, make: fn() -> Builder<(u32, u32)>) {
     let (tx, rx) = make().build().unwrap();
     let received = Log::new();
@@ -81,8 +81,8 @@ fn everybody_at_once(name: &str, make: fn() -> Builder<(u32, u32)>) {
     parties.into_iter().for_each(join);
     let received = received.take();
     let distinct: HashSet<_> = received.iter().copied().collect();
-    assert_eq!(received.len(), distinct.len(), "{name}: something came twice");
-    assert_eq!(distinct.len() as u32, senders * EACH, "{name}: something was lost");
+    assert_eq!(received.len(), distinct.len(), "{name}: a value came twice");
+    assert_eq!(distinct.len() as u32, senders * EACH, "{name}: a value was lost");
 }
 
 #[test]
@@ -176,7 +176,7 @@ fn selects_wait_in_every_runtime() {
                 assert_eq!(select.await, Ok(Ok(7)), "{name}");
             }));
         });
-        until("it waits", || rx.snapshot().waiting_recv == 1);
+        until("the select waits", || rx.snapshot().waiting_recv == 1);
         tx.send(7).timeout(PATIENCE).wait().unwrap();
         join(waiter);
     }
@@ -233,7 +233,7 @@ fn a_task_that_tokio_aborts_loses_nothing() {
             sent += 1;
             task.abort();
             until("the task is gone", || task.is_finished());
-            // Either the task had it, or it went back to the front.
+            // Either the task had received the value, or the value went back to the front.
             if let Ok(value) = rx.try_recv() {
                 received.push(value);
             }

@@ -1,5 +1,4 @@
-//! Waiting for whichever comes first: typed selects, the macros, and the reusable selector, from
-//! threads and tasks.
+//! Selects: typed selects, the macros, and the reusable selector, from threads and tasks.
 
 mod conformance;
 

@@ -1,9 +1,9 @@
 //! Cancellation fuzz with real threads: blocking and async parties on the same channels, with
 //! deadlines that fire, tokens triggered from other threads, futures dropped half-way, selects and
-//! closes. The ledger must add up, and everybody must come home.
+//! closes. The ledger must add up, and every thread must end.
 //!
-//! Each party's decisions follow from the seed; the interleaving is the machine's.
-//! `MARLINE_SEED=n` runs one seed, `MARLINE_FUZZ=n` n times as many.
+//! Each party's decisions follow from the seed; the machine decides the interleaving.
+//! `MARLINE_SEED=n` runs one seed, `MARLINE_FUZZ=n` runs n times as many.
 
 mod ledger;
 
@@ -22,7 +22,7 @@ use marline_channel::{
     oneshot, watch,
 };
 
-/// Polls once and leaves: the moment a peer may be filling the operation.
+/// Polls once. The caller then drops the operation at a moment when a peer may be filling it.
 fn poll_once<F: Future>(future: Pin<&mut F>) -> Option<F::Output> {
     match future.poll(&mut Context::from_waker(Waker::noop())) {
         std::task::Poll::Ready(output) => Some(output),
@@ -37,7 +37,7 @@ fn micros(random: &mut Random) -> Duration {
 struct Party {
     random: Random,
     ledger: Ledger,
-    /// Triggered now and then by whoever likes.
+    /// The token of all parties. Each of them triggers it now and then.
     token: Arc<Mutex<CancelToken>>,
 }
 
@@ -154,7 +154,7 @@ impl Party {
     }
 }
 
-/// The longest a receive waits here, so that senders that select elsewhere get their turn.
+/// The longest a receive waits in this test, so that senders that select elsewhere get their turn.
 const MOST: Duration = Duration::from_millis(1);
 
 fn run(seed: u64, builder: fn() -> Builder<Message>, drops: bool, rounds: u64) {

@@ -1,4 +1,4 @@
-//! One file per command.
+//! The commands: one file each. `find.rs` resolves ids that users type.
 
 mod actors;
 mod cancel;
@@ -24,12 +24,12 @@ use clap::CommandFactory;
 use serde_json::json;
 use std::process::ExitCode;
 
-/// The most that one answer lists.
+/// The most items that one answer of the cluster lists.
 const MAX_LISTED_ITEMS: u32 = 1_000;
 
 type CommandResult = Result<ExitCode, Failure>;
 
-/// Does what was asked for.
+/// Runs the command that was typed.
 pub fn run(args: Args, printer: Printer) -> CommandResult {
     let settings = || ClusterEndpoint::of(&args);
     match &args.command {

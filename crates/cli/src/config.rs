@@ -1,8 +1,8 @@
-//! What the settings are: flags, then the environment, then the configuration file, then the cluster
-//! that runs on this machine.
+//! Where a setting comes from: its flag, else its environment variable, else the settings file. An
+//! address or a token that none of these names comes from the cluster that runs on this machine.
 //!
-//! The first three are one: what the file says becomes what `clap` takes where neither a flag nor the
-//! environment says otherwise. So the file can set whatever a flag can, and is checked in the same way.
+//! The values of the file become the defaults of `clap`'s arguments. So the file can set whatever a
+//! flag can, and `clap` checks its values in the same way.
 
 use crate::args::Args;
 use crate::exit::Failure;
@@ -19,12 +19,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use toml::{Table, Value};
 
-/// What names a cluster, at the top of the file. Everything else is in a table named after its command.
+/// The keys at the top of the file: they name a cluster. Every other key is in a table named after
+/// its command.
 const OF_CLUSTER: [&str; 2] = ["address", "token-file"];
-/// Commands whose flags the file can set.
+/// The commands whose flags the file can set.
 const TABLES: [&str; 4] = ["up", "controller", "worker", "run"];
 
-/// A file with settings.
+/// The settings file.
 #[derive(Default)]
 struct File {
     path: PathBuf,
@@ -32,7 +33,8 @@ struct File {
 }
 
 impl File {
-    /// The one that is named, or the one in its usual place, if it is there.
+    /// Reads the file that `--config` or `MARLINE_CONFIG` names, else the one in the usual place,
+    /// if it exists.
     fn read(typed: &[OsString]) -> Result<File, Failure> {
         let named = config_flag_path(typed).or_else(|| std::env::var_os("MARLINE_CONFIG"));
         let named = named.filter(|path| !path.is_empty()).map(PathBuf::from);
@@ -48,12 +50,12 @@ impl File {
             }
         };
         let table = text.parse::<Table>().map_err(|error| {
-            Failure::usage(format!("{} makes no sense: {error}", path.display()))
+            Failure::usage(format!("{} is not valid TOML: {error}", path.display()))
         })?;
         Ok(File { path, table })
     }
 
-    /// Has the command line take what the file says where nothing else is said.
+    /// Makes the file's values the defaults of the command line.
     fn apply(&self, mut command: Command) -> Result<Command, Failure> {
         for (name, value) in &self.table {
             command = match value {
@@ -71,6 +73,8 @@ impl File {
         Ok(command)
     }
 
+    /// Makes one value of the file the default of its argument. Fails if the file cannot set such
+    /// an argument.
     fn set(
         &self,
         command: Command,
@@ -98,7 +102,7 @@ impl File {
                 None => (String::new(), format!(", and tables: {}", TABLES.join(", "))),
             };
             return Err(Failure::usage(format!(
-                "{}: {key:?}{at} is no setting: there are {}{tables}",
+                "{}: {key:?}{at} is not a setting: the settings are {}{tables}",
                 self.path.display(),
                 known.join(", ")
             )));
@@ -113,7 +117,7 @@ impl File {
 
     fn text(&self, key: &str, value: &Value) -> Result<String, Failure> {
         match value {
-            // Where a path begins that does not say.
+            // A relative path starts at the file's own folder.
             Value::String(text) if key == "token_file" => {
                 let folder = self.path.parent().unwrap_or(Path::new(""));
                 Ok(folder.join(text).to_string_lossy().into_owned())
@@ -123,14 +127,15 @@ impl File {
             Value::Float(number) => Ok(number.to_string()),
             Value::Boolean(yes) => Ok(yes.to_string()),
             Value::Datetime(_) | Value::Array(_) | Value::Table(_) => Err(Failure::usage(format!(
-                "{}: {key} is neither text nor a number",
+                "{}: {key} must be text, a number, true, false or a list of these",
                 self.path.display()
             ))),
         }
     }
 }
 
-/// The file that `--config` names, before the rest of the line is looked at.
+/// Returns the file that `--config` names. `clap` needs the values of the file before it can parse
+/// the line.
 fn config_flag_path(typed: &[OsString]) -> Option<OsString> {
     let mut words = typed.iter().skip(1).take_while(|word| *word != "--");
     while let Some(word) = words.next() {
@@ -144,6 +149,7 @@ fn config_flag_path(typed: &[OsString]) -> Option<OsString> {
     None
 }
 
+/// Returns `marline/config.toml` in `XDG_CONFIG_HOME`, else in `~/.config`.
 fn usual_path() -> Option<PathBuf> {
     let folder = |name| std::env::var_os(name).filter(|folder| !folder.is_empty());
     let home = || folder("HOME").map(|home| Path::new(&home).join(".config"));
@@ -151,10 +157,11 @@ fn usual_path() -> Option<PathBuf> {
     Some(folder.join("marline/config.toml"))
 }
 
-/// Reads what was typed, the environment and the file. Nothing if help was asked for, and given.
+/// Reads the command line, the environment and the file. Returns nothing if the user asked for help
+/// or the version, which this prints.
 pub fn read(typed: &[OsString]) -> Result<Option<Args>, Failure> {
     let mut file = Ok(File::default());
-    // Completions and help do not depend on it.
+    // Completions and help do not need the file, and must work if it is wrong.
     if !typed.iter().any(|word| word == "completions" || word == "help") {
         file = File::read(typed);
     }
@@ -173,10 +180,10 @@ pub fn read(typed: &[OsString]) -> Result<Option<Args>, Failure> {
             ) && source(&matches, "address") == Some(ValueSource::CommandLine)
             {
                 return Err(Failure::usage(
-                    "--address names a cluster that runs; where this one is to be is said with --listen",
+                    "--address names a cluster that runs already: use --listen to say where this one listens",
                 ));
             }
-            // The file's token is for the file's cluster, and told to no other.
+            // The file's token belongs to the file's address. Another cluster must not learn it.
             if file.table.contains_key("address")
                 && source(&matches, "address") != Some(ValueSource::DefaultValue)
                 && source(&matches, "token_file") == Some(ValueSource::DefaultValue)
@@ -198,7 +205,8 @@ pub fn read(typed: &[OsString]) -> Result<Option<Args>, Failure> {
             let mut failure = Failure::usage(text.trim_start_matches("error: ").trim_end());
             let mut styled = error.render().ansi().to_string();
             if !file.table.is_empty() && error.kind() == clap::error::ErrorKind::ValueValidation {
-                let also = format!("\nSettings are also in {}.", file.path.display());
+                let also =
+                    format!("\nThe value may come from the settings file {}.", file.path.display());
                 failure.message += &also;
                 styled += &also;
             }
@@ -208,7 +216,8 @@ pub fn read(typed: &[OsString]) -> Result<Option<Args>, Failure> {
     }
 }
 
-/// Has every flag take what begins like a negative number: it says itself what is wrong with it.
+/// Lets every flag take a value such as `-1`: its own parser rejects the value with a better
+/// message than `clap`'s.
 fn with_negative_numbers(command: Command) -> Command {
     let takes = |arg: Arg| {
         let is_flag = arg.get_long().is_some() && arg.get_action().takes_values();
@@ -217,7 +226,8 @@ fn with_negative_numbers(command: Command) -> Command {
     command.mut_args(takes).mut_subcommands(|of_command| of_command.mut_args(takes))
 }
 
-/// What to type where a command for `run` was typed without the `--` before it.
+/// Returns the line that the user probably meant, if a command for `run` was typed without `--`
+/// before it.
 fn missing_dashes_tip(
     error: &clap::Error,
     typed: &[OsString],
@@ -227,7 +237,8 @@ fn missing_dashes_tip(
     if error.kind() != clap::error::ErrorKind::UnknownArgument || word.starts_with('-') {
         return None;
     }
-    // The word may also be the value of a flag: with `--` in the right place the line makes sense.
+    // The word may also be the value of a flag. Only with `--` in the right place does the line
+    // parse.
     let meant = (1..typed.len()).filter(|at| typed[*at] == OsStr::new(word)).find_map(|at| {
         let mut meant = typed.to_vec();
         meant.insert(at, "--".into());
@@ -239,7 +250,7 @@ fn missing_dashes_tip(
     Some(format!("put -- before the command: marline {}", words.join(" ")))
 }
 
-/// A word as a shell takes it.
+/// Quotes a word for a shell, if it needs quotes.
 fn quoted(word: &str) -> String {
     let plain = |c: char| c.is_alphanumeric() || "-_./=:,+@%".contains(c);
     if !word.is_empty() && word.chars().all(plain) {
@@ -252,12 +263,12 @@ fn source(matches: &ArgMatches, id: &str) -> Option<ValueSource> {
     matches.value_source(id)
 }
 
-/// Whether answers are to be JSON, said before the rest of the line is looked at.
+/// Whether `--json` was typed. Errors of the rest of the line must be JSON then, too.
 pub fn wants_json(typed: &[OsString]) -> bool {
     typed.iter().take_while(|word| *word != "--").any(|word| word == OsStr::new("--json"))
 }
 
-/// The cluster to speak to.
+/// The cluster that a command speaks to.
 #[derive(Clone, Debug)]
 pub struct ClusterEndpoint {
     pub address: String,
@@ -265,13 +276,13 @@ pub struct ClusterEndpoint {
 }
 
 impl ClusterEndpoint {
-    /// Which cluster is meant.
+    /// Returns the cluster that the arguments name, else the one that runs on this machine.
     pub fn of(args: &Args) -> Result<ClusterEndpoint, Failure> {
         ClusterEndpoint::find(args.address.as_deref(), args.token_file.as_deref())
     }
 
-    /// The cluster at this address, with the token in this file; what is not said is looked up among
-    /// those that run here.
+    /// Returns the cluster at this address, with the token in this file. What is not given is
+    /// looked up among the clusters that run on this machine.
     pub fn find(
         address: Option<&str>,
         token_file: Option<&Path>,
@@ -282,8 +293,9 @@ impl ClusterEndpoint {
                 return Ok(ClusterEndpoint { address: address.into(), token });
             }
             return match record::list_clusters().unwrap_or_default().at(address) {
-                // Its token is for it alone: somebody else may have the port on another of this
-                // machine's addresses, so it is spoken to where it said that it is.
+                // Another program may have the same port on another address of this machine, and
+                // must not get this cluster's token. So the command speaks to the address in the
+                // cluster's own record.
                 Some(ClusterRecord { address, token_file, .. }) => {
                     Ok(ClusterEndpoint { address, token: Some(read_token(&token_file)?.into()) })
                 }
@@ -291,7 +303,7 @@ impl ClusterEndpoint {
             };
         }
         let only = record::only_cluster().map_err(|error| {
-            // These two ask for an address; it does not help against others.
+            // Only for these two kinds does an address help.
             let helps = matches!(error.kind(), ErrorKind::Invalid | ErrorKind::Unavailable);
             let mut failure = Failure::from(error);
             failure.message += if helps { " (--address)" } else { "" };
@@ -301,12 +313,12 @@ impl ClusterEndpoint {
         Ok(ClusterEndpoint { address: only.address, token: Some(token.into()) })
     }
 
-    /// Speaks to its controller.
+    /// Returns a client of the control service of the cluster's controller.
     pub fn control(&self) -> Result<Control, Failure> {
         Ok(Control::at(&self.address, self.token.clone())?)
     }
 
-    /// Speaks to another node of the cluster.
+    /// Returns a client of the control service of another node of the cluster.
     pub fn control_at(&self, address: &str) -> Result<Control, Failure> {
         Ok(Control::at(address, self.token.clone())?)
     }

@@ -1,35 +1,35 @@
-//! How the process ends: one code for each thing that a script may do differently.
+//! Exit codes: one for each outcome that a script may treat differently.
 
 use crate::printer::Printer;
 use marline_runtime::core::error::{Error, ErrorKind};
 use std::process::ExitCode;
 
-/// What could not be done failed.
+/// The command failed.
 pub const FAILED: u8 = 1;
-/// What was typed makes no sense.
+/// A flag, an id, an address, the settings file or a token file is not valid.
 pub const USAGE: u8 = 2;
 /// No cluster could be reached.
 pub const UNREACHABLE: u8 = 3;
-/// There is no such thing.
+/// The task, actor or worker does not exist.
 pub const NOT_FOUND: u8 = 4;
-/// It is not allowed.
+/// The token is missing or wrong, or others can read its file.
 pub const DENIED: u8 = 5;
-/// A command took longer than its `--timeout`.
+/// The command of `run` took longer than its `--timeout`.
 pub const TOO_LONG: u8 = 124;
-/// A command could not be run.
+/// The command of `run` could not be run, or not to its end.
 pub const NOT_RUN: u8 = 125;
-/// The user interrupted it.
+/// The user interrupted the command.
 pub const INTERRUPTED: u8 = 130;
-/// Nobody reads what it prints any more.
+/// The reader of standard output has gone: what a shell reports for SIGPIPE (128 + 13).
 pub const OUTPUT_CLOSED: u8 = 141;
 
-/// Why a command of this program failed.
+/// Why a command of this program failed, and with which exit code.
 #[derive(Debug)]
 pub struct Failure {
     pub code: u8,
     pub kind: String,
     pub message: String,
-    /// The message for a terminal, where that is another.
+    /// The message with colours, for a terminal, if there is such a version.
     pub styled: Option<String>,
 }
 
@@ -46,12 +46,12 @@ impl Failure {
         Failure::new(FAILED, "Failed", message)
     }
 
-    /// Something that was to be printed is lost.
+    /// Output is lost because it could not be written.
     pub fn unwritten(what: &str, error: &std::io::Error) -> Failure {
         Failure::failed(format!("{what} cannot be written: {error}"))
     }
 
-    /// Says so, and ends with its code.
+    /// Prints the message, and returns the exit code.
     pub fn report(self, printer: Printer) -> ExitCode {
         let Failure { code, kind, message, styled } = self;
         printer.failure(&kind, &message, styled.as_deref());
@@ -83,7 +83,7 @@ impl From<Error> for Failure {
             | ErrorKind::Internal => FAILED,
         };
         let mut failure = Failure::new(code, &format!("{:?}", error.kind()), error.message());
-        // Those who say so cannot know how it is passed here.
+        // The runtime, which wrote the message, does not know the flag.
         if code == DENIED && failure.message.contains("token is missing or wrong") {
             failure.message += " with --token-file FILE";
         }

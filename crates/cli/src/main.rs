@@ -1,8 +1,11 @@
-//! The `marline` binary: start a cluster, run commands on it, look at it.
+//! The `marline` binary: starts clusters, runs commands on them, and shows what they do.
 //!
-//! Arguments are read twice: `args.rs` has what can be typed, `config.rs` what it means together with the
-//! environment, the configuration file and clusters that run here. Each command has a file in `command/`;
-//! all output goes through `printer.rs`, so that `--json` always works. `exit.rs` has the exit codes.
+//! - `args.rs`: the command line as typed, and the texts of `--help`.
+//! - `config.rs`: what the command line means together with the environment, the settings file and
+//!   the clusters that run on this machine.
+//! - `command/`: one file for each command.
+//! - `printer.rs`: all output, so that `--json` always works.
+//! - `exit.rs`: the exit codes.
 
 mod args;
 mod command;
@@ -16,7 +19,7 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    // A worker's executors are this program started again.
+    // A worker starts this program again for each executor. Then this call does not return.
     command::worker::serve_if_executor();
     let typed: Vec<OsString> = std::env::args_os().collect();
     let printer = printer::Printer::new(config::wants_json(&typed));

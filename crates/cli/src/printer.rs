@@ -1,5 +1,8 @@
-//! All output: tables for people, JSON for programs, progress for those who watch. Names and errors come
-//! from others: [control characters](marline_runtime::terminal) in them are shown as what they are.
+//! All output: tables for people, JSON for scripts, and progress on standard error.
+//!
+//! Names and error messages come from user code and other processes. [Control
+//! characters](marline_runtime::terminal) in them are escaped, so that they cannot command a
+//! terminal.
 
 use crate::exit::Failure;
 use marline_runtime::terminal::{OutputFilter, escaped, escaped_lines};
@@ -7,12 +10,12 @@ use serde_json::{Value, json};
 use std::io::{IsTerminal, Write};
 use std::time::{Duration, Instant};
 
-/// Nothing is said about what takes less than this.
+/// Progress is shown only after a command has taken this long.
 const QUIET_FOR: Duration = Duration::from_secs(1);
-/// Where nobody watches, progress is said this often at most.
+/// Where standard error is no terminal, progress is printed at most this often.
 const PROGRESS_INTERVAL: Duration = Duration::from_secs(10);
 
-/// See the [module](self).
+/// Prints answers, notes, errors and progress: as text, or as JSON.
 #[derive(Clone, Copy)]
 pub struct Printer {
     pub json: bool,
@@ -23,21 +26,21 @@ impl Printer {
         Printer { json }
     }
 
-    /// An answer: as JSON, or in words.
+    /// Prints an answer: as JSON, or in words.
     pub fn answer(&self, json: &Value, words: impl FnOnce() -> String) -> Result<(), Failure> {
         let text = if self.json { json.to_string() } else { escaped_lines(&words()).into_owned() };
         let written = write(format!("{}\n", text.trim_end()).as_bytes());
         unless_unread(written).map_err(|error| Failure::unwritten("the answer", &error))
     }
 
-    /// Something for people to know besides the answer.
+    /// Prints a note on standard error. Prints nothing with `--json`.
     pub fn note(&self, words: &str) {
         if !self.json {
             let _ = writeln!(std::io::stderr(), "{}", escaped_lines(words));
         }
     }
 
-    /// Why something failed: the last that is said.
+    /// Prints why the command failed. This is the last output of the process.
     pub fn failure(&self, kind: &str, message: &str, styled: Option<&str>) {
         let mut stderr = std::io::stderr();
         let _ = match (self.json, styled) {
@@ -51,7 +54,7 @@ impl Printer {
         };
     }
 
-    /// What takes long says how far it is.
+    /// Returns a line of progress for a command that takes long.
     pub fn progress(&self) -> Progress {
         let tty = std::io::stderr().is_terminal() && !is_dumb();
         Progress {
@@ -64,15 +67,16 @@ impl Printer {
     }
 }
 
-/// Writes to standard output, all of it and now: what stayed in a buffer could fail unseen.
+/// Writes all bytes to standard output and flushes. An error of bytes left in a buffer would be
+/// lost at exit.
 pub fn write(bytes: &[u8]) -> std::io::Result<()> {
     let mut stdout = std::io::stdout().lock();
     stdout.write_all(bytes)?;
     stdout.flush()
 }
 
-/// What user code printed, on its way to where it is read. A terminal is shown what does no harm there; a
-/// file or a pipe gets the bytes.
+/// Forwards the output of user code. A terminal gets the text without harmful control sequences. A
+/// file or a pipe gets the bytes unchanged.
 pub struct OutputForwarder {
     out: Option<OutputFilter>,
     err: Option<OutputFilter>,
@@ -93,7 +97,7 @@ impl OutputForwarder {
         }
     }
 
-    /// Writes to standard error, which is for people who care.
+    /// Writes to standard error. A failure is ignored: no answer is lost with it.
     pub fn write_error(&mut self, bytes: &[u8]) {
         let _ = match &mut self.err {
             Some(filter) => std::io::stderr().write_all(&filter.filter(bytes)),
@@ -102,7 +106,8 @@ impl OutputForwarder {
     }
 }
 
-/// Whoever does not read an answer to its end, as `head` does, has read enough. Nothing else may be lost.
+/// Treats a closed pipe as success: a reader such as `head` has read as much as it wants. Every
+/// other error stays an error, since output would be lost.
 pub fn unless_unread(written: std::io::Result<()>) -> std::io::Result<()> {
     match written {
         Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
@@ -119,7 +124,7 @@ fn has_colours() -> bool {
     std::io::stderr().is_terminal() && !is_dumb() && !no_colour
 }
 
-/// A table with as much room for each column as it needs.
+/// Returns a table whose columns are as wide as their widest cell.
 pub fn table(head: &[&str], rows: &[Vec<String>]) -> String {
     let escape = |cell: &String| escaped(cell).into_owned();
     let rows: Vec<Vec<String>> = rows.iter().map(|row| row.iter().map(escape).collect()).collect();
@@ -140,7 +145,7 @@ pub fn table(head: &[&str], rows: &[Vec<String>]) -> String {
     text
 }
 
-/// How far something is, on standard error.
+/// One line of progress on standard error.
 pub struct Progress {
     on: bool,
     tty: bool,
@@ -150,13 +155,15 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// Says it only to whoever watches.
+    /// Shows `words` only if standard error is a terminal.
     pub fn update_on_terminal(&mut self, words: &str) {
         if self.tty {
             self.update(words);
         }
     }
 
+    /// Shows `words`, unless the command has just begun ([`QUIET_FOR`]). A terminal shows the
+    /// latest words in one line. Elsewhere a line is printed at most once in [`PROGRESS_INTERVAL`].
     pub fn update(&mut self, words: &str) {
         let words = &*escaped(words);
         if !self.on || self.began.elapsed() < QUIET_FOR || words == self.shown {
@@ -164,7 +171,7 @@ impl Progress {
         }
         if self.tty {
             let _ = write!(std::io::stderr(), "\r\x1b[K{words}");
-        } else if self.last_printed_at.is_none_or(|said| said.elapsed() >= PROGRESS_INTERVAL) {
+        } else if self.last_printed_at.is_none_or(|last| last.elapsed() >= PROGRESS_INTERVAL) {
             let _ = writeln!(std::io::stderr(), "{words}");
             self.last_printed_at = Some(Instant::now());
         } else {
@@ -173,7 +180,7 @@ impl Progress {
         words.clone_into(&mut self.shown);
     }
 
-    /// Takes away what is shown, so that something else can be.
+    /// Removes the line from a terminal, so that other output can take its place.
     pub fn clear(&mut self) {
         if self.tty && !self.shown.is_empty() {
             let _ = write!(std::io::stderr(), "\r\x1b[K");

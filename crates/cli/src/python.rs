@@ -1,20 +1,22 @@
-//! Python executors of a worker that this program is: forks of a Python that has the package `marline`.
+//! Where the Python executors of a worker come from: forks of a Python process that has imported
+//! the package `marline`.
 
 use marline_runtime::{ForkServerOptions, ForkVersion};
 use serde_json::json;
 use std::path::{Path, PathBuf};
 
-/// What the executors of a worker join when user code submits work of its own.
+/// The cluster that user code in an executor joins when it submits work of its own.
 pub struct ExecutorCluster<'a> {
     pub address: &'a str,
     pub token: Option<&'a str>,
 }
 
-/// How Python executors are started: by the Python that was named, or by the one this program was installed
-/// with.
+/// Returns how to start Python executors: with the Python at `named`, else with the Python that
+/// this program was installed with. Returns nothing if there is neither.
 pub fn fork_server(named: Option<&Path>, home: &ExecutorCluster<'_>) -> Option<ForkServerOptions> {
     let program = named.map(Path::to_owned).or_else(bundled_python)?;
-    // The token goes over a socket that nobody else has: not by the environment, which is inherited.
+    // The token goes over a socket that only the two processes have. The environment would pass it
+    // on to every child process.
     let setup = json!({
         "address": home.address,
         "token": home.token,
@@ -29,7 +31,8 @@ pub fn fork_server(named: Option<&Path>, home: &ExecutorCluster<'_>) -> Option<F
     })
 }
 
-/// The Python in whose environment this program was installed with the package.
+/// Returns the Python of the environment that this program is installed in, if that environment has
+/// the package `marline`.
 fn bundled_python() -> Option<PathBuf> {
     let programs = std::env::current_exe().ok()?.parent()?.to_owned();
     let python = programs.join("python3");

@@ -1,4 +1,4 @@
-//! Times, sizes and amounts as people write them: `30s`, `4GiB`, `licence=2`.
+//! Times, sizes and amounts as users write and read them: `30s`, `4GiB`, `licence=2`.
 
 use std::str::FromStr;
 use std::time::Duration;
@@ -17,11 +17,11 @@ impl FromStr for Time {
             "m" | "min" => 60.0,
             "h" => 3600.0,
             "d" => 86_400.0,
-            _ => return Err(format!("{unit:?} is no unit of time: expected ms, s, m, h or d")),
+            _ => return Err(format!("{unit:?} is not a unit of time: expected ms, s, m, h or d")),
         };
         Duration::try_from_secs_f64(number * seconds)
             .map(Time)
-            .map_err(|_| "this is too long".to_owned())
+            .map_err(|_| "the time is too long".to_owned())
     }
 }
 
@@ -43,14 +43,18 @@ impl FromStr for Bytes {
             "mi" | "mib" => 1024.0 * 1024.0,
             "gi" | "gib" => 1024.0 * 1024.0 * 1024.0,
             "ti" | "tib" => 1024.0 * 1024.0 * 1024.0 * 1024.0,
-            _ => return Err(format!("{unit:?} is no unit of size: expected KiB, MiB, GiB or TiB")),
+            _ => {
+                return Err(format!(
+                    "{unit:?} is not a unit of size: expected KiB, MiB, GiB or TiB"
+                ));
+            }
         };
         let bytes = number * factor;
-        if bytes < 9e18 { Ok(Bytes(bytes as u64)) } else { Err("this is too much".into()) }
+        if bytes < 9e18 { Ok(Bytes(bytes as u64)) } else { Err("the size is too large".into()) }
     }
 }
 
-/// How much or how many: `2`, `0.5`.
+/// A number that is not negative: `2`, `0.5`.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Count(pub f64);
 
@@ -68,7 +72,7 @@ impl std::fmt::Display for Count {
     }
 }
 
-/// An amount of something that has a name: `licence=2`.
+/// An amount of a named resource: `licence=2`.
 #[derive(Clone, PartialEq, Debug)]
 pub struct NamedAmount {
     pub name: String,
@@ -88,7 +92,7 @@ impl FromStr for NamedAmount {
     }
 }
 
-/// A number that is not negative, and what follows it.
+/// Splits text into a number that is not negative and the unit after it.
 fn split(text: &str) -> Result<(f64, &str), String> {
     let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
     let number =
@@ -96,13 +100,13 @@ fn split(text: &str) -> Result<(f64, &str), String> {
     Ok((number, text[end..].trim()))
 }
 
-/// So many of something: `1 task`, `2 tasks`.
+/// Returns a number with its noun: `1 task`, `2 tasks`.
 pub fn plural(number: u64, what: &str) -> String {
     let s = if number == 1 { "" } else { "s" };
     format!("{number} {what}{s}")
 }
 
-/// How long ago something was, roughly.
+/// Rounds an age down to its largest unit: `0s`, `1m`, `2h`, `2d`.
 pub fn ago(milliseconds: i64) -> String {
     let seconds = milliseconds / 1000;
     match seconds {
@@ -114,7 +118,7 @@ pub fn ago(milliseconds: i64) -> String {
     }
 }
 
-/// A time that something took, roughly.
+/// Rounds a duration: `5ms`, `1.2s`, then as [`ago`].
 pub fn took(milliseconds: i64) -> String {
     match milliseconds {
         ..1_000 => format!("{milliseconds}ms"),
@@ -123,7 +127,7 @@ pub fn took(milliseconds: i64) -> String {
     }
 }
 
-/// A size, roughly.
+/// Rounds a size to its largest unit: `512 B`, `1.5 KiB`, `3 GiB`.
 pub fn size(bytes: u64) -> String {
     let mut amount = bytes as f64;
     let mut units = ["B", "KiB", "MiB", "GiB", "TiB"].into_iter();
@@ -152,7 +156,7 @@ mod tests {
         assert_eq!(time("2"), Ok(2000));
         assert_eq!(time("10m"), Ok(600_000));
         assert!(time("ten").unwrap_err().contains("does not begin with a number"));
-        assert!(time("10 parsecs").unwrap_err().contains("no unit of time"));
+        assert!(time("10 parsecs").unwrap_err().contains("not a unit of time"));
         let bytes = |text: &str| text.parse::<Bytes>().map(|bytes| bytes.0);
         assert_eq!(bytes("4GiB"), Ok(4 << 30));
         assert_eq!(bytes("1.5 kb"), Ok(1500));

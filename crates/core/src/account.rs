@@ -1,19 +1,20 @@
-//! A worker's account of resources: what it has, what is granted, and to which GPUs by index.
+//! A worker's resource account: its capacity, what is granted, and which GPUs by index.
 
 use crate::resources::{Amount, Resources};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// What a piece of work was given. Goes back with [`Account::give_back`], exactly once.
+/// The resources that a piece of work holds. Returned with [`ResourceAccount::return_grant`],
+/// exactly once.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Grant {
     /// The amounts.
     pub resources: Resources,
-    /// Which GPUs, by index; all whole, or a single one in part.
+    /// The granted GPUs, by index: all whole, or a single one in part.
     pub gpus: Vec<u32>,
 }
 
-/// What a worker has and what is free of it.
+/// The capacity of a worker and the part of it that is free.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ResourceAccount {
     capacity: Resources,
@@ -23,11 +24,11 @@ pub struct ResourceAccount {
     custom: BTreeMap<Arc<str>, Amount>,
 }
 
-/// The most GPUs a worker can have; more are not counted.
+/// The most GPUs that a worker can have. Further GPUs are not counted.
 pub const MAX_GPUS: i64 = 4096;
 
 impl ResourceAccount {
-    /// All of `capacity` is free.
+    /// Creates an account in which all of `capacity` is free.
     pub fn new(capacity: Resources) -> ResourceAccount {
         ResourceAccount {
             cpu: capacity.cpu,
@@ -38,27 +39,28 @@ impl ResourceAccount {
         }
     }
 
-    /// What there is in all.
+    /// Returns the capacity.
     pub fn capacity(&self) -> &Resources {
         &self.capacity
     }
 
-    /// Free CPUs; negative while tasks that were blocked have resumed.
+    /// Returns the free CPUs. Negative while tasks that were blocked have resumed on CPUs lent to
+    /// others.
     pub fn free_cpu(&self) -> Amount {
         self.cpu
     }
 
-    /// Free GPUs, parts added up.
+    /// Returns the free GPUs, with fractions added up.
     pub fn free_gpu(&self) -> Amount {
         Amount(self.gpus.iter().map(|gpu| gpu.0).sum())
     }
 
-    /// How much is free of a resource of the user's own.
+    /// Returns the free amount of a user-defined resource.
     pub fn free_custom(&self, name: &str) -> Amount {
         self.custom.get(name).copied().unwrap_or_default()
     }
 
-    /// What is free, as resources (what is overdrawn counts as nothing).
+    /// Returns the free resources. An overdrawn resource counts as zero.
     pub fn free(&self) -> Resources {
         let custom: BTreeMap<_, _> =
             self.custom.iter().map(|(name, amount)| (name.clone(), *amount)).collect();
@@ -70,7 +72,7 @@ impl ResourceAccount {
         }
     }
 
-    /// Whether `demand` would fit if nothing were granted.
+    /// Returns whether `demand` would fit if nothing were granted.
     pub fn could_ever_fit(&self, demand: &Resources) -> bool {
         let capacity = &self.capacity;
         let custom = |name: &Arc<str>| {
@@ -87,7 +89,7 @@ impl ResourceAccount {
             && demand.custom().all(|(name, amount)| custom(name) >= amount)
     }
 
-    /// Whether `demand` fits now. Nothing fits while the account is overdrawn.
+    /// Returns whether `demand` fits now. Nothing fits while the account is overdrawn.
     pub fn fits(&self, demand: &Resources) -> bool {
         self.cpu >= demand.cpu.max(Amount::ZERO)
             && (demand.memory == 0 || self.memory >= 0 && self.memory as u64 >= demand.memory)
@@ -106,7 +108,8 @@ impl ResourceAccount {
         }
     }
 
-    /// Grants `demand`, if it fits. A fraction of a GPU comes from the fullest one that has it.
+    /// Grants `demand`, if it fits. A fraction of a GPU comes from the fullest GPU that has room
+    /// for it.
     pub fn take(&mut self, demand: &Resources) -> Option<Grant> {
         if !self.fits(demand) {
             return None;
@@ -129,7 +132,7 @@ impl ResourceAccount {
         Some(Grant { resources: demand.clone(), gpus })
     }
 
-    /// Takes a grant back.
+    /// Returns a grant to the account.
     pub fn return_grant(&mut self, grant: &Grant) {
         let part =
             if grant.resources.gpu < Amount::ONE { grant.resources.gpu } else { Amount::ONE };
@@ -139,7 +142,8 @@ impl ResourceAccount {
         self.move_plain(&grant.resources, 1);
     }
 
-    /// Takes what a grant names, wherever that leads; for checking accounts, and for those of others.
+    /// Takes what a grant names, even if that overdraws the account. Used to check accounts, and to
+    /// mirror grants made elsewhere.
     pub(crate) fn charge(&mut self, grant: &Grant) {
         let part =
             if grant.resources.gpu < Amount::ONE { grant.resources.gpu } else { Amount::ONE };
@@ -155,16 +159,16 @@ impl ResourceAccount {
         self.cpu.0 += sign * amounts.cpu.0;
         self.memory += sign * amounts.memory as i64;
         for (name, amount) in amounts.custom() {
-            self.custom.get_mut(name).expect("only what there is was granted").0 += sign * amount.0;
+            self.custom.get_mut(name).expect("a known resource").0 += sign * amount.0;
         }
     }
 
-    /// The work of this grant waits for other work: its CPUs are free for others.
+    /// Frees the CPUs of a grant while its work waits for other work.
     pub fn lend_cpu(&mut self, grant: &Grant) {
         self.cpu.0 += grant.resources.cpu.0;
     }
 
-    /// It goes on, at once, even if that overdraws the account.
+    /// Takes the CPUs back when the work goes on, at once, even if that overdraws the account.
     pub fn reclaim_cpu(&mut self, grant: &Grant) {
         self.cpu.0 -= grant.resources.cpu.0;
     }

@@ -1,14 +1,19 @@
-//! A client's decisions: what it may submit, which calls go where, what is held, when to give up.
+//! A client's decisions: what it may submit, where its calls go, what it holds, when it gives up.
 //!
-//! Tasks go through the controller, which answers for them. Calls go straight to the worker that hosts
-//! the actor, numbered per instance and sent in the order in which they were made. A call that was sent
-//! is settled by that host's word, or by the controller's word that the host's session is over; until
-//! then no later call goes to another instance, so the order holds across restarts. A call that
-//! certainly never ran is sent again; one that may have run only if the actor allows it.
+//! Tasks go through the controller, which reports their ends. Calls go straight to the worker that
+//! hosts the actor (the *host*). They are numbered per instance and sent in the order in which the
+//! user made them. A call that was sent is settled when its host answers, or when the controller
+//! says that the host's session is over. Until then no later call goes to another instance, so the
+//! order holds across restarts. A call that certainly did not run is sent again. A call that may
+//! have run is sent again only if the actor's options allow it.
 //!
-//! The order of use: [`Client::handle`] for what happens, the other methods for what the user wants;
-//! effects are done in order. Where things are decided: `session.rs` membership, `task.rs` tasks and
-//! values, `stream.rs` what they give while they run, `call.rs` actors and calls, `handle.rs` handles.
+//! The order of use: [`Client::handle`] for each event, the other methods for the requests of the
+//! user. The shell does the effects in order.
+//!
+//! - `session.rs`: membership
+//! - `task.rs`: tasks and values; `stream.rs`: yielded items
+//! - `call.rs`: actors and calls
+//! - `handle.rs`: handles
 
 mod call;
 mod check;
@@ -36,80 +41,83 @@ use stream::StreamState;
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum Timer {
-    /// The lease is over.
+    /// The lease ends.
     Lease,
-    /// A call's deadline.
+    /// The deadline of a call.
     Call(TaskId),
 }
 
-/// See the [module](self).
+/// The state machine of a client. See the [module](self).
 #[derive(Debug, Default)]
 pub struct Client {
-    /// Where its cluster is, if that is elsewhere: for what its user is told.
+    /// The address of the cluster, for messages to the user. `None` for a cluster in this process.
     address: Option<Arc<str>>,
     session: Option<Session>,
-    /// The controller of the session before this one.
+    /// The epoch of the controller of the session before this one.
     former: Option<ControllerEpoch>,
     lease: Option<HeldLease>,
-    /// Whether its user looks at what its work prints: in the sessions that follow, too.
+    /// Whether the user is shown the output of the client's work, also in later sessions.
     shows_output: bool,
-    /// How many submissions were promised room, and how many were made.
+    /// How many submissions the controller has granted in all. `submitted` is how many were made.
     task_credit: u64,
     submitted: u64,
-    /// How many bytes of arguments were promised room, and how many were submitted.
+    /// How many bytes of arguments the controller has granted in all. `submitted_bytes` is how many
+    /// were submitted.
     promised_bytes: u64,
     submitted_bytes: u64,
-    /// Tasks that have not ended.
+    /// The tasks that have not ended, and the calls that went through the controller and have not
+    /// ended.
     tasks: Set<TaskId>,
-    /// Those tasks and calls among them that give items while they run.
+    /// The streams of tasks and calls that have not ended.
     streams: Map<TaskId, StreamState>,
-    /// Objects that were asked for.
+    /// The objects whose values were requested.
     fetching: Set<ObjectId>,
-    /// Objects whose data is looked for.
+    /// The objects whose copies were requested.
     locating: Set<ObjectId>,
-    /// Actors asked for by name or to be created.
+    /// The actors whose creation was requested. `finding` has the requests for actors by name.
     creating: Set<ActorId>,
     finding: BTreeSet<u64>,
-    /// Actors whose first instance its user waits for: it is ready, or there will be none.
-    births: Set<ActorId>,
+    /// The actors for whose first instance the user waits.
+    first_instance_waiters: Set<ActorId>,
     actors: Map<ActorId, ActorView>,
     calls: Map<TaskId, Call>,
-    /// The number of the next call to each actor's instance.
+    /// The epoch of each actor's latest instance, and the number of its next call.
     numbered: Map<ActorId, (ActorEpoch, u64)>,
-    /// Calls that were given up while a worker had them: its answer may still name things.
+    /// Calls that were given up while a worker had them. The answer may still name referents.
     abandoned: Map<AttemptId, Session>,
-    /// Calls that were given up while the controller saw to them: until it has said how they ended, they may
-    /// still run, and those that go direct must not overtake them.
+    /// Calls that were given up while the controller had them. They may still run until the
+    /// controller reports their end, and direct calls must not overtake them.
     late: Map<TaskId, ActorId>,
-    /// Workers that were spoken to, and where they listen.
+    /// The workers to which this client has a link, and the addresses at which they listen.
     hosts: Map<Session, Arc<str>>,
-    /// How many handles there are to each thing.
+    /// The number of handles to each referent.
     handles: Map<Referent, u32>,
-    /// How many calls and fetches that have not ended need each thing.
+    /// The number of calls and requests in progress that need each referent.
     in_use: Map<Referent, u32>,
     timers: BTreeSet<(Time, Timer)>,
 }
 
 impl Client {
-    /// A client that has not joined yet.
+    /// Creates a client that has not joined yet.
     pub fn new() -> Client {
         Client::default()
     }
 
-    /// The same; its user is told of the cluster by this address.
+    /// Creates a client that has not joined yet. Messages to the user name the cluster by this
+    /// address.
     pub fn of(address: Arc<str>) -> Client {
         Client { address: Some(address), ..Client::default() }
     }
 
-    /// Its next session is of a controller at this address.
+    /// Sets the address of the controller of the next session.
     pub fn set_address(&mut self, address: Arc<str>) {
         self.address = Some(address);
     }
 
-    /// Something happened.
+    /// Handles an event. Appends its effects to `effects`.
     pub fn handle(&mut self, now: Time, event: Event, effects: &mut Vec<Effect>) {
         if self.lease.as_ref().is_some_and(|lease| lease.is_over(now)) {
-            self.stop("cannot be reached any more: it was not heard for too long", effects);
+            self.stop("cannot be reached any more: it was silent for too long", effects);
         }
         match event {
             Event::Joined { session, terms, asked_at } => {
@@ -121,14 +129,14 @@ impl Client {
                     self.stop("has ended, or has ended the session of this client", effects);
                 }
             }
-            Event::ControllerSaid { session, message } => {
+            Event::ControllerMessageReceived { session, message } => {
                 if self.session == Some(session) {
-                    self.controller_said(message, effects);
+                    self.handle_controller_message(message, effects);
                 }
             }
             Event::HostMessageReceived { host, message } => {
                 if self.hosts.contains_key(&host) {
-                    self.host_said(host, message, effects);
+                    self.handle_host_message(host, message, effects);
                 }
             }
             Event::HostClosed { host, unsent } => self.host_closed(host, &unsent, effects),
@@ -136,7 +144,7 @@ impl Client {
         }
     }
 
-    fn controller_said(&mut self, message: ToClient, effects: &mut Vec<Effect>) {
+    fn handle_controller_message(&mut self, message: ToClient, effects: &mut Vec<Effect>) {
         match message {
             ToClient::Credit { tasks, bytes } => {
                 self.task_credit = self.task_credit.max(tasks);
@@ -180,23 +188,23 @@ impl Client {
             }
             self.timers.pop_first();
             match timer {
-                Timer::Lease => {} // `handle` looks at the lease before anything else.
+                Timer::Lease => {} // `handle` checks the lease before anything else.
                 Timer::Call(call) => self.call_is_late(now, call, effects),
             }
         }
     }
 
-    /// When [`Event::TimePassed`] is due.
+    /// Returns when [`Event::TimePassed`] is due.
     pub fn next_wake(&self) -> Option<Time> {
         self.timers.first().map(|(time, _)| *time)
     }
 
-    /// The session it speaks under.
+    /// Returns the current session.
     pub fn session(&self) -> Option<Session> {
         self.session
     }
 
-    /// How much has not ended: tasks, calls, fetches.
+    /// Returns how many tasks, calls and requests for values and copies have not ended.
     pub fn outstanding(&self) -> usize {
         self.tasks.len() + self.calls.len() + self.fetching.len() + self.locating.len()
     }

@@ -1,19 +1,45 @@
-//! The controller's decisions: who is here, what runs where, what happens when somebody goes.
+//! The controller's decisions: which sessions are open, which worker runs which work, and what
+//! happens to that work when a session ends.
 //!
-//! One plain state, one function per event, effects through one door. The shell gives it events with
-//! the time, and does what it says, in order:
+//! The controller is one plain state with one function per event. The shell passes each event and
+//! the current time in, and carries out the effects in their order:
 //!
-//! 1. [`Controller::handle`] for everything that happens; [`Controller::submit_for`] and its siblings
-//!    for callers that have no link and want an answer.
-//! 2. [`Controller::next_wake`] says when to come back with [`Event::TimePassed`].
+//! 1. [`Controller::handle`] takes everything that happens. [`Controller::submit_for`] and its
+//!    siblings serve callers that have no link and want an answer.
+//! 2. [`Controller::next_wake`] returns when the shell must pass [`Event::TimePassed`].
 //!
-//! Where things are decided: membership in `session.rs`, workers in `worker.rs`, tasks in `task.rs`,
-//! calls and actors in `actor.rs`, values and holds in `object.rs` and `object_record.rs`, whose stores have the data of large ones in
-//! `stored.rs`, who brings it without being asked in
-//! `bring.rs`, what makes it anew when it is lost in `lineage.rs`, what tasks give while they run in
-//! `stream.rs`, placement in
-//! [`schedule`](crate::schedule), callers without a link in `control.rs`, the end of it all in
-//! `shut_down.rs`; what no worker here can run in `unrunnable.rs`; who is shown what work prints in `output.rs`. `query.rs`, `list.rs` and `list_objects.rs` only read; `waiting.rs` warns.
+//! The modules, in reading order:
+//!
+//! - `event.rs`: what happens to the controller.
+//! - `effect.rs`: what the controller asks of its shell.
+//! - `session.rs`: membership: opening, pinging and ending sessions.
+//! - `client.rs`: passes each client message to the module that decides about it.
+//! - `control.rs`: requests of callers that have no link.
+//! - `worker.rs`: workers: joining, worker messages, suspicion, draining, loss.
+//! - `task.rs`: tasks: submission, dispatch, cancellation, and their one end.
+//! - `attempt.rs`: attempts: assignment, start, end, refusal, loss, retries.
+//! - `cycle.rs`: refuses a submission that would wait for its own results.
+//! - `credit.rs`: back-pressure: how much each client may submit.
+//! - `actor.rs`: actors and their instances: creation, restarts, checkpoints, death.
+//! - `call.rs`: calls that go through the controller: their numbers, their order, their loss.
+//! - `object.rs`: values and holds: put, fetch, hold, release, expire.
+//! - `object_record.rs`: the record that the controller keeps of one object.
+//! - `copies.rs`: which workers' stores have the data of which objects.
+//! - `pull.rs`: pulls that the controller starts itself: away from draining workers, and of durable
+//!   data that is in no store.
+//! - `lineage.rs`: which tasks can run again to recompute results whose data is lost.
+//! - `stream.rs`: the items that tasks and calls yield while they run.
+//! - `driver.rs`: which driver work belongs to, and which actors end with it.
+//! - `output.rs`: which client is shown what work prints.
+//! - `wait_reasons.rs`: why work waits, and warnings about work that no worker could ever run.
+//! - `unrunnable.rs`: fails work that no worker here can run.
+//! - `shut_down.rs`: the orderly end of the controller.
+//! - `query.rs`: the status of tasks, actors and workers, and the history of ended tasks.
+//! - `list.rs`: lists of tasks and actors, newest first.
+//! - `list_objects.rs`: the list of objects, largest first.
+//! - `check.rs`: the invariants that hold after every event.
+//!
+//! Placement is decided in [`schedule`](crate::schedule).
 
 mod actor;
 mod attempt;
@@ -79,55 +105,60 @@ use std::time::Duration;
 use task::Task;
 use worker::WorkerRecord;
 
-/// How a controller behaves. Every limit has its name here.
+/// The settings of a controller. Every limit is named here.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Leases and pings.
+    /// The lengths of leases and the intervals of pings.
     pub terms: LeaseTerms,
     /// A worker that has not answered a ping for this long gets no new work.
     pub suspect_after: Duration,
-    /// The most tasks that have not ended; submitting more waits, or is refused as `Exhausted`. A session
-    /// may always have a few.
+    /// The most tasks that have not ended. A further submission waits, or fails as `Exhausted`.
+    /// Each session may have a few tasks pending even beyond the limit.
     pub max_pending_tasks: usize,
-    /// The most bytes of arguments of tasks that have not ended and of actors that live. What is in stores does not count.
+    /// The most bytes of arguments of tasks that have not ended and of living actors. Data in
+    /// stores does not count.
     pub max_pending_bytes: u64,
-    /// The most of those bytes that the tasks of one session may have.
+    /// The most bytes of arguments of the tasks of one session that have not ended.
     pub max_session_bytes: u64,
-    /// The most kinds of work that wait for a worker, by function and resources; more are refused as `Exhausted`.
+    /// The most kinds of work, by function and resources, that wait for a worker. Work of a further
+    /// kind fails as `Exhausted`.
     pub max_waiting_shapes: usize,
-    /// The most actors that live; more are refused as `Exhausted`.
+    /// The most living actors. Creating more fails as `Exhausted`.
     pub max_actors: usize,
-    /// How many submissions a client may send ahead of the controller's word.
+    /// The most submissions that a client may send before the controller promises room for more.
     pub submit_window: u64,
-    /// How many bytes of arguments; the last submission may exceed it.
+    /// The most bytes of arguments that a client may send before the controller promises room for
+    /// more. The last submission may exceed it.
     pub submit_window_bytes: u64,
-    /// The most sessions that are open without a link; opening more is refused as `Exhausted`.
+    /// The most open sessions without a link. Opening more fails as `Exhausted`.
     pub max_unlinked_sessions: usize,
-    /// How long results are kept that no session holds.
+    /// How long the controller keeps results that no session holds.
     pub result_ttl: Duration,
-    /// The most bytes of results and put values; beyond it the oldest that no session holds go, and
-    /// submissions wait.
+    /// The most bytes of results and put values. Beyond it, the oldest results that no session
+    /// holds are dropped, and submissions wait.
     pub max_result_bytes: usize,
     /// The largest arguments, result or put value, in bytes.
     pub max_payload_bytes: usize,
-    /// The most that arguments and the values that go along with them may have together, in bytes: they
+    /// The most bytes of arguments together with the values that are sent along with them. They
     /// travel in one message.
     pub max_input_bytes: usize,
-    /// The most bytes of tasks that are remembered so that they can make results anew whose data is lost.
+    /// The most bytes of ended tasks in the lineage, which can run again to recompute lost results.
     pub max_lineage_bytes: usize,
-    /// How many ended tasks, and how many dead actors, can still be asked about.
+    /// How many ended tasks, and how many dead actors, can still be queried.
     pub history: usize,
-    /// A worker that could not start an executor gets no work for this long.
+    /// How long a worker that could not start an executor gets no work.
     pub full_pause: Duration,
-    /// How long work waits that no worker here can run (none provides it, has its Python, or starts its executors) before
-    /// it fails. While there is no worker at all, it waits without end.
+    /// How long work waits that no worker here can run before it fails. No worker can run work if
+    /// none provides it, none has its Python version, or none can start its executors. While there
+    /// is no worker at all, work waits without end.
     pub unknown_task_wait: Duration,
-    /// Whoever asked for what no worker could ever run is told after this long, and it goes on waiting.
+    /// How long work that no worker could ever run waits before the controller warns the sessions
+    /// that asked for it. The work goes on waiting.
     pub warn_after: Duration,
-    /// Which start of the controller this is; higher than any before it, so that no session of an
-    /// earlier one is ever taken for one of this.
+    /// The number of this start of the controller. It is higher than that of any earlier start, so
+    /// that a session of an earlier start never passes for one of this start.
     pub epoch: ControllerEpoch,
-    /// Where jitter comes from.
+    /// The seed of all jitter.
     pub seed: u64,
 }
 
@@ -159,10 +190,10 @@ impl Default for Config {
     }
 }
 
-/// Counts of what happened since the controller started.
+/// Counts of events since the controller started.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Counters {
-    /// Tasks taken on.
+    /// Tasks that were admitted.
     pub submitted: u64,
     /// Tasks that finished.
     pub finished: u64,
@@ -172,15 +203,16 @@ pub struct Counters {
     pub cancelled: u64,
     /// Attempts that were lost with their executor or worker.
     pub lost: u64,
-    /// Attempts that workers gave back.
+    /// Attempts that workers refused.
     pub refused: u64,
-    /// Messages of sessions that were over.
+    /// Messages from sessions that were over.
     pub fenced: u64,
-    /// Reports of attempts or instances that were not current.
+    /// Reports about attempts or instances that were not current, and join requests that were
+    /// overtaken.
     pub stale: u64,
 }
 
-/// When to do what.
+/// An action that is due at a certain time.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum Timer {
     /// Ping a session, suspect it, or end it.
@@ -189,15 +221,15 @@ enum Timer {
     Retry(TaskId, Attempt),
     /// Queue an actor again.
     Restart(ActorId, ActorEpoch),
-    /// Give a worker work again that could not start an executor.
+    /// Give work again to a worker that could not start an executor.
     Reopen(SessionId, SessionEpoch),
-    /// Drop results that nobody holds.
+    /// Drop results that only the cluster holds and whose time is over.
     ExpireResults,
-    /// Warn of what cannot be placed.
+    /// Warn of work that cannot be placed.
     WarnUnplaced,
-    /// Fail what no worker here can run.
+    /// Fail work that no worker here can run.
     FailUnrunnable,
-    /// Wait for workers no longer.
+    /// Shut down without waiting for workers any longer.
     ShutdownDeadline,
 }
 
@@ -209,58 +241,65 @@ pub struct Controller {
     sessions: Map<SessionId, SessionRecord>,
     last_epoch: SessionEpoch,
     workers: Map<SessionId, WorkerRecord>,
-    /// Whose slot it is in the schedule.
+    /// The worker that has each index in the schedule.
     session_by_index: Vec<SessionId>,
     schedule: Schedule,
-    /// Boxed: a table of a million has room for two, and what is empty should be small.
+    /// Boxed, since a map of a million entries has room for two million and its empty places should
+    /// be small.
     tasks: Map<TaskId, Box<Task>>,
-    /// How many of them wait for values.
+    /// How many of `tasks` wait for values.
     tasks_missing_values: usize,
     history: History,
     objects: Table<ObjectId, ObjectRecord>,
     object_bytes: usize,
     holds: Holds,
-    /// Tasks that can run again.
+    /// Ended tasks that can run again.
     lineage: Lineage,
-    /// Data that somebody brings who was told to.
+    /// Data that a worker pulls because the controller told it to.
     pulls: Map<ObjectId, PendingPull>,
-    /// What was saved and is to be read, when there is a worker that can.
+    /// Objects whose data was saved and is to be pulled, as soon as a worker can.
     saved_to_pull: Set<ObjectId>,
-    /// What was saved and is to be erased, when there is a worker that can.
+    /// Objects whose saved data is to be erased, as soon as a worker can.
     to_erase: Vec<ObjectId>,
-    /// Answers that are about to come, and which sessions said so.
+    /// Attempts whose answer, or one of its items (by index), is on its way, and the sessions that
+    /// announced it with `Enclose`.
     enclosed_answers: Map<AttemptId, BTreeSet<(Option<u32>, SessionId)>>,
-    /// Results that only the cluster holds, oldest first, with when they go.
+    /// Results that only the cluster holds, oldest first, each with the time at which it is
+    /// dropped.
     expiring_results: VecDeque<(Time, ObjectId)>,
     actors: Map<ActorId, Actor>,
     dead_actors: VecDeque<ActorId>,
-    /// Things that nobody holds any more, and work whose values came or never will, to be seen to before
-    /// an event is done with. Lists, so that a long chain does not take a deep stack.
+    /// Objects and actors whose last hold went. Like `resolved_work`, this list is emptied before
+    /// the controller is done with an event. A list, so that a long chain does not take a deep
+    /// stack.
     freed_referents: Vec<Referent>,
-    /// Why that is, if a session has ended with them.
+    /// Why the session ended whose end freed them, if it was the end of a session.
     freed_by: Option<SessionEndCause>,
+    /// Work one of whose values was resolved, each with whether there is a value.
     resolved_work: VecDeque<(Work, Result<(), Error>)>,
     names: BTreeMap<(Arc<str>, Arc<str>), ActorId>,
     timers: BTreeSet<(Time, Timer)>,
-    /// Bytes of arguments of tasks that have not ended and of actors that live.
+    /// Bytes of arguments of tasks that have not ended and of living actors.
     pending_bytes: u64,
-    /// The unused promises of all clients.
+    /// The unused promises to all clients.
     promised: UnusedCredit,
     /// Clients that were promised less than they may have.
     sessions_awaiting_credit: VecDeque<SessionId>,
-    /// Whether it is planned to look for what cannot be placed.
+    /// Whether a [`Timer::WarnUnplaced`] is set.
     warn_planned: bool,
-    /// Demands that no worker here can run, each with the time since when; `fail_planned` while a look at them is planned.
+    /// Demands that no worker here can run, each with the time since which that is so.
     unrunnable_since: Map<Demand, Time>,
+    /// Whether a [`Timer::FailUnrunnable`] is set.
     fail_planned: bool,
-    /// Whether it is about to end, and whether it said that it may.
+    /// Whether the controller is about to end.
     shutting_down: bool,
+    /// Whether the controller has pushed [`Effect::AllowExit`].
     exit_allowed: bool,
     counters: Counters,
 }
 
 impl Controller {
-    /// A controller that knows nobody yet.
+    /// Returns a controller without sessions.
     pub fn new(config: Config) -> Controller {
         let last_epoch = SessionEpoch::first_of(config.epoch);
         Controller {
@@ -302,7 +341,7 @@ impl Controller {
         }
     }
 
-    /// Something happened.
+    /// Handles one event, and pushes the effects that the shell is to carry out.
     pub fn handle(&mut self, now: Time, event: Event, effects: &mut Vec<Effect>) {
         match event {
             Event::JoinRequested { id, request, local, role } => {
@@ -343,17 +382,17 @@ impl Controller {
         self.exit_if_no_workers(effects);
     }
 
-    /// When [`Event::TimePassed`] is due.
+    /// Returns when [`Event::TimePassed`] is due.
     pub fn next_wake(&self) -> Option<Time> {
         self.timers.first().map(|(time, _)| *time)
     }
 
-    /// What happened so far.
+    /// Returns the counts of events so far.
     pub fn counters(&self) -> Counters {
         self.counters
     }
 
-    /// How it behaves.
+    /// Returns the settings.
     pub fn config(&self) -> &Config {
         &self.config
     }
@@ -371,7 +410,7 @@ impl Controller {
                 Timer::Reopen(id, epoch) => self.reopen(now, id, epoch),
                 Timer::ExpireResults => self.expire_results(now),
                 Timer::WarnUnplaced => self.warn(now, effects),
-                Timer::FailUnrunnable => self.fail_unknown(now, effects),
+                Timer::FailUnrunnable => self.fail_unrunnable(now, effects),
                 Timer::ShutdownDeadline => self.allow_exit(effects),
             }
         }

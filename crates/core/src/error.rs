@@ -1,25 +1,26 @@
-//! The one error table. A [`Error`] says what kind of thing went wrong (one kind per thing a caller may
-//! do differently), whether the work may have run, and in words which thing and what to do next.
+//! The error type of all Marline crates. An [`Error`] has a kind (one per thing that a caller may
+//! do differently), whether the work may have run, and a message that names the thing and the next
+//! step.
 
 use crate::id::Referent;
 use crate::payload::Payload;
 use std::fmt;
 use std::sync::Arc;
 
-/// What went wrong; each kind is one thing that a caller may do differently.
+/// What went wrong. Each kind is one thing that a caller may do differently.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum ErrorKind {
-    /// No room now.
+    /// There is no room now.
     Full,
-    /// Nothing there now.
+    /// Nothing is there now.
     Empty,
     /// The deadline passed.
     Timeout,
-    /// It was cancelled.
+    /// The work was cancelled.
     Cancelled,
-    /// It was closed.
+    /// The channel or handle was closed.
     Closed,
-    /// Not finished yet.
+    /// The result is not there yet.
     NotReady,
     /// There is no such thing.
     NotFound,
@@ -27,27 +28,27 @@ pub enum ErrorKind {
     AlreadyExists,
     /// A part of the cluster went away; trying again may help.
     Unavailable,
-    /// It is gone for good.
+    /// The thing is gone for good.
     Gone,
-    /// The speaker's session is over; what it says changes nothing.
+    /// The sender's session is over, so its message is ignored.
     Fenced,
     /// User code failed.
     Failed,
-    /// Larger than a limit.
+    /// The input is larger than a limit.
     TooLarge,
     /// A limit is reached.
     Exhausted,
-    /// Not possible here.
+    /// The operation is not possible here.
     Unsupported,
-    /// Bad input.
+    /// The input is not valid.
     Invalid,
-    /// Another version.
+    /// The other side has an incompatible version.
     Incompatible,
-    /// Not allowed.
+    /// The operation is not allowed.
     Denied,
     /// A signal came while waiting.
     Interrupted,
-    /// A bug of ours.
+    /// A bug in Marline.
     Internal,
 }
 
@@ -77,32 +78,32 @@ impl ErrorKind {
     ];
 }
 
-/// Whether the work an error speaks of may have run.
+/// Whether the work that failed may have run.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Ran {
-    /// It certainly did not: doing it again does it once.
+    /// It certainly did not run: a retry runs it once.
     No,
-    /// It may have run, or be running still.
+    /// It may have run, or may still be running.
     Maybe,
 }
 
-/// What user code said when it failed.
+/// What user code reported when it failed.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Failure {
     /// The class of the exception, or the name of the error type.
     pub class: String,
     /// The traceback or backtrace, as text.
     pub traceback: String,
-    /// The error itself, encoded, where it could be.
+    /// The error itself, encoded. `None` if it cannot be encoded.
     pub payload: Option<Payload>,
-    /// The classes that its class is one of, in whatever language that is.
+    /// The names of the superclasses of `class`, in the terms of its language.
     pub bases: Vec<String>,
 }
 
-/// An error of Marline: kind, whether the work may have run, words, and what lies behind it.
+/// An error of Marline: its kind, whether the work may have run, a message, and its cause.
 ///
-/// `{}` has the words alone; `{:?}`, which is what a `main` that returns it prints, also the kind, what
-/// lies behind it, and a traceback if there is one; `{:#?}` has every field.
+/// `{}` prints the message alone. `{:?}` is for a `main` that returns the error: it also prints the
+/// kind, the causes, and the traceback if there is one. `{:#?}` prints every field.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Error {
     details: Arc<Details>,
@@ -115,17 +116,17 @@ struct Details {
     message: String,
     failure: Option<Failure>,
     cause: Option<Error>,
-    /// Whether it is another's failure, seen by one that depended on it.
+    /// Whether this is the failure of another task, on which the failed one depended.
     passed_on: bool,
-    /// What is gone, if that is what it says.
+    /// The object or actor that is gone, if the error is about one.
     gone: Option<Referent>,
-    /// Whether it is memory that ran out.
+    /// Whether the error is about exhausted memory.
     memory: bool,
 }
 
 macro_rules! constructors {
     ($($name:ident => $kind:ident,)+) => { $(
-        #[doc = concat!("An error of the kind [`ErrorKind::", stringify!($kind), "`].")]
+        #[doc = concat!("Returns an error of the kind [`ErrorKind::", stringify!($kind), "`].")]
         pub fn $name(message: impl Into<String>) -> Error {
             Error::new(ErrorKind::$kind, message)
         }
@@ -149,7 +150,7 @@ impl Error {
         internal => Internal,
     }
 
-    /// An error of this kind; the work did not run.
+    /// Returns an error of this kind, about work that did not run.
     pub fn new(kind: ErrorKind, message: impl Into<String>) -> Error {
         let message = message.into();
         Error {
@@ -166,52 +167,52 @@ impl Error {
         }
     }
 
-    /// A value or an actor is gone for good.
+    /// Returns the error that an object or actor is gone for good.
     pub fn gone(thing: Referent, message: impl Into<String>) -> Error {
         Error::new(ErrorKind::Gone, message).with_gone(thing)
     }
 
-    /// There is not enough memory.
+    /// Returns the error that memory is exhausted.
     pub fn out_of_memory(message: impl Into<String>) -> Error {
         Error::exhausted(message).marked_out_of_memory(true)
     }
 
-    /// A part of the cluster went away.
+    /// Returns the error that a part of the cluster went away.
     pub fn unavailable(ran: Ran, message: impl Into<String>) -> Error {
         Error::new(ErrorKind::Unavailable, message).ran(ran)
     }
 
-    /// User code failed; `message` is what it said.
+    /// Returns the error that user code failed. `message` is the message of that failure.
     pub fn failed(message: impl Into<String>, failure: Failure) -> Error {
         Error::new(ErrorKind::Failed, message).ran(Ran::Maybe).with_failure(failure)
     }
 
-    /// The same, with whether the work may have run.
+    /// Sets whether the work may have run.
     pub fn ran(mut self, ran: Ran) -> Error {
         Arc::make_mut(&mut self.details).ran = ran;
         self
     }
 
-    /// The same, with what is gone.
+    /// Sets the object or actor that is gone.
     pub fn with_gone(mut self, thing: Referent) -> Error {
         Arc::make_mut(&mut self.details).gone = Some(thing);
         self
     }
 
-    /// The same, with what user code said.
+    /// Sets the report of user code.
     pub fn with_failure(mut self, failure: Failure) -> Error {
         Arc::make_mut(&mut self.details).failure = Some(failure);
         self
     }
 
-    /// The same, caused by another.
+    /// Sets the cause.
     pub fn caused_by(mut self, cause: Error) -> Error {
         Arc::make_mut(&mut self.details).cause = Some(cause);
         self
     }
 
-    /// This failure, as seen by something that depended on what failed. However long the chain, the
-    /// cause is what failed first.
+    /// Returns the error for a task that depends on the failed one. However long the chain of
+    /// dependents, the cause is the first failure.
     pub fn passed_on(&self) -> Error {
         if self.details.passed_on {
             return self.clone();
@@ -224,18 +225,18 @@ impl Error {
         error
     }
 
-    /// Whether it is another's failure, seen by one that depended on it.
+    /// Returns whether this is the failure of another task, on which the failed one depended.
     pub fn is_passed_on(&self) -> bool {
         self.details.passed_on
     }
 
-    /// The same, marked as another's failure: for those who carry errors between processes.
+    /// Sets whether this is the failure of another task, as the wire format needs it.
     pub fn marked_passed_on(mut self, passed_on: bool) -> Error {
         Arc::make_mut(&mut self.details).passed_on = passed_on;
         self
     }
 
-    /// Roughly how many bytes it takes.
+    /// Returns roughly how many bytes the error takes.
     pub fn bytes(&self) -> usize {
         let failure = self.failure().map_or(0, |failure| {
             failure.class.len()
@@ -246,8 +247,8 @@ impl Error {
         self.message().len() + failure
     }
 
-    /// The same, cut to [`MAX_ERROR_BYTES`]: words and traceback lose their middle, a payload that is
-    /// too large goes.
+    /// Cuts the error to [`MAX_ERROR_BYTES`]. Message and traceback lose their middle. A payload
+    /// that is too large is dropped.
     pub fn bounded(mut self) -> Error {
         if self.bytes() > MAX_ERROR_BYTES {
             let details = Arc::make_mut(&mut self.details);
@@ -263,52 +264,52 @@ impl Error {
         self
     }
 
-    /// What kind of error it is.
+    /// Returns the kind.
     pub fn kind(&self) -> ErrorKind {
         self.details.kind
     }
 
-    /// Whether the work it speaks of may have run.
+    /// Returns whether the failed work may have run.
     pub fn may_have_run(&self) -> bool {
         self.details.ran == Ran::Maybe
     }
 
-    /// The words, without those of the cause.
+    /// Returns the message, without that of the cause.
     pub fn message(&self) -> &str {
         &self.details.message
     }
 
-    /// Whether it is memory that ran out, of all that can.
+    /// Returns whether the error is about exhausted memory. `Exhausted` has other reasons, too.
     pub fn is_out_of_memory(&self) -> bool {
         self.details.memory
     }
 
-    /// The same, which says that, or does not.
+    /// Sets whether the error is about exhausted memory.
     pub fn marked_out_of_memory(mut self, memory: bool) -> Error {
         Arc::make_mut(&mut self.details).memory = memory;
         self
     }
 
-    /// The value or actor that is gone, where that is known.
+    /// Returns the object or actor that is gone, if it is known.
     pub fn what_is_gone(&self) -> Option<Referent> {
         self.details.gone
     }
 
-    /// What user code said, if it was user code that failed.
+    /// Returns the report of user code, if user code failed.
     pub fn failure(&self) -> Option<&Failure> {
         self.details.failure.as_ref()
     }
 
-    /// What lies behind it.
+    /// Returns the cause.
     pub fn cause(&self) -> Option<&Error> {
         self.details.cause.as_ref()
     }
 }
 
-/// The most that an error of user code may take; it is kept in the record of what ended.
+/// The most bytes that an error of user code may take. The record of an ended task keeps its error.
 pub const MAX_ERROR_BYTES: usize = 256 << 10;
 
-/// Cuts the middle out of a text that is too long.
+/// Cuts the middle out of a text that is longer than `most` bytes.
 fn cut(text: &str, most: usize) -> String {
     if text.len() <= most {
         return text.to_owned();
@@ -335,13 +336,13 @@ impl fmt::Debug for Error {
             return self.details.fmt(f);
         }
         write!(f, "{:?}: {}", self.kind(), self.message())?;
-        // Of user code that failed, everybody knows that it ran.
+        // A failure of user code implies that it ran.
         if self.may_have_run() && self.kind() != ErrorKind::Failed {
             f.write_str(" (it may have run)")?;
         }
         let (mut shown, mut last) = (self.message(), self);
         while let Some(cause) = last.cause() {
-            // Whoever passes an error on often says its words again.
+            // An error that passes another on often repeats its message.
             if !shown.contains(cause.message()) {
                 write!(f, "\n  because of {:?}: {}", cause.kind(), cause.message())?;
                 shown = cause.message();

@@ -1,63 +1,66 @@
-//! Who holds what. A thing (an object, an actor) lives while somebody holds it; every hold belongs to
-//! a session, a task, an actor, an object, or a message in flight, and goes with it.
+//! Holds: which holder keeps which referent alive. A referent (an object, an actor) lives while at
+//! least one holder holds it. Every hold belongs to a session, a task, an actor, an object, or a
+//! message in flight, and is released when its holder ends.
 
 use crate::id::{ActorId, ObjectId, Referent, SessionId, TaskId};
 use crate::map::{Map, Set};
 use crate::message::{AttemptId, Instance};
 use crate::table::{Row, Table};
 
-/// Somebody who can hold something.
+/// A holder of referents.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Holder {
     /// A process, through its handles.
     Session(SessionId),
-    /// The cluster itself, for a while: results of those who have no session.
+    /// The cluster itself, for a limited time: the results of callers that have no session.
     Cluster,
     /// A task that has not ended.
     Task(TaskId),
-    /// An actor that may be instantiated (again): what its constructor is given.
+    /// An actor that may be instantiated (again). It holds the arguments of its constructor.
     Actor(ActorId),
-    /// An instance of an actor: what it kept of what it was given since.
+    /// An instance of an actor. It holds the references that it has received since and still has.
     Instance(Instance),
     /// A value that contains a reference.
     Object(ObjectId),
-    /// A task that may run again to make results anew: what went along with it.
+    /// A task that may run again to recompute lost results. It holds what its arguments refer to.
     Lineage(TaskId),
-    /// The answer of a task or call, or an item, that a process is about to give, from when that says so on its own until
-    /// the answer has come through its worker.
+    /// The answer of a task or call, or an item, that a process is about to give. It exists from
+    /// when the process announces it on its own link until the answer has come through the
+    /// process's worker.
     Enclosed {
-        /// Whose answer.
+        /// The task or call that is answered.
         call: AttemptId,
-        /// Which of its items, if it is not its end.
+        /// Which of its items this is, or `None` for its final answer.
         item: Option<u32>,
-        /// The process's own session.
+        /// The session of the process that gives the answer.
         by: SessionId,
     },
     /// The answer of a direct call, on its way to this session.
     Message {
-        /// Whose answer.
+        /// The call that is answered.
         call: AttemptId,
-        /// On its way to whom.
+        /// The session that receives the answer.
         to: SessionId,
     },
 }
 
-/// All holds, from both sides.
+/// All holds, indexed by referent and by holder.
 #[derive(Debug, Default)]
 pub struct Holds {
     by_thing: Table<Referent, Holders>,
-    /// What each holds, by where it stands there.
+    /// The rows in `by_thing` of the referents that each holder holds.
     by_holder: Map<Holder, Set<Row>>,
     /// Calls whose answers are on their way to a session.
     messages: Map<SessionId, Set<AttemptId>>,
 }
 
-/// Who holds a thing: mostly one, a process or a task, which then takes no room of its own.
+/// The holders of one referent. Mostly there is one, a session or a task. These two need no
+/// allocation.
 #[derive(Debug)]
 enum Holders {
     Session(SessionId),
     Task(TaskId),
-    /// Any other.
+    /// Any other single holder.
     One(Box<Holder>),
     Many(Box<Set<Holder>>),
 }
@@ -77,7 +80,7 @@ impl Holders {
         }
     }
 
-    /// The only one, or all of them.
+    /// Returns the only holder, or else all of them.
     fn look(&self) -> Result<Holder, &Set<Holder>> {
         match self {
             Holders::Session(session) => Ok(Holder::Session(*session)),
@@ -97,12 +100,12 @@ impl Holders {
         }
     }
 
-    /// Says whether nobody is left.
+    /// Removes a holder. Returns whether none is left.
     fn remove(&mut self, holder: Holder) -> bool {
         let Holders::Many(many) = self else { return self.contains(holder) };
         many.remove(&holder);
         if many.len() == 1 {
-            *self = Holders::one(*many.iter().next().expect("there is one"));
+            *self = Holders::one(*many.iter().next().expect("one holder is left"));
         }
         false
     }
@@ -124,7 +127,7 @@ impl Holders {
 }
 
 impl Holds {
-    /// `holder` holds `thing` from now on. Holding twice is holding once.
+    /// Adds a hold. Holding twice is holding once.
     pub fn hold(&mut self, holder: Holder, thing: Referent) {
         let row = match self.by_thing.row(&thing) {
             Some(row) => {
@@ -139,7 +142,7 @@ impl Holds {
         }
     }
 
-    /// `holder` holds `thing` no longer. Says whether nobody does now, because of this.
+    /// Removes a hold. Returns whether it was the referent's last.
     #[must_use]
     pub fn release(&mut self, holder: Holder, thing: Referent) -> bool {
         let Some(row) = self.by_thing.row(&thing) else { return false };
@@ -154,7 +157,7 @@ impl Holds {
         self.unlink(holder, thing)
     }
 
-    /// `holder` holds nothing any more. Gives what nobody holds now, because of this, in order.
+    /// Removes all holds of `holder`. Returns the referents whose last hold this removed, in order.
     #[must_use]
     pub fn release_all(&mut self, holder: Holder) -> Vec<Referent> {
         let mut free = Vec::new();
@@ -183,7 +186,7 @@ impl Holds {
     }
 
     fn unlink(&mut self, holder: Holder, thing: Referent) -> bool {
-        let holders = self.by_thing.get_mut(&thing).expect("a hold is known from both sides");
+        let holders = self.by_thing.get_mut(&thing).expect("a hold is in both indexes");
         let free = holders.remove(holder);
         if free {
             self.by_thing.remove(&thing);
@@ -191,17 +194,17 @@ impl Holds {
         free
     }
 
-    /// Whether anybody holds it.
+    /// Returns whether any holder holds `thing`.
     pub fn is_held(&self, thing: Referent) -> bool {
         self.by_thing.contains_key(&thing)
     }
 
-    /// Whether this one holds it.
+    /// Returns whether `holder` holds `thing`.
     pub fn holds(&self, holder: Holder, thing: Referent) -> bool {
         self.by_thing.get(&thing).is_some_and(|holders| holders.contains(holder))
     }
 
-    /// Who holds it, in order.
+    /// Returns the holders of `thing`, in order.
     pub fn holders(&self, thing: Referent) -> Vec<Holder> {
         let holders = self.by_thing.get(&thing).into_iter().flat_map(Holders::iter);
         let mut holders: Vec<Holder> = holders.collect();
@@ -209,23 +212,23 @@ impl Holds {
         holders
     }
 
-    /// Everybody who holds something.
+    /// Returns every holder that holds something.
     pub fn all_holders(&self) -> impl Iterator<Item = Holder> {
         self.by_holder.keys().copied()
     }
 
-    /// Everything that is held.
+    /// Returns every referent that is held.
     pub fn all_things(&self) -> impl Iterator<Item = Referent> {
         self.by_thing.keys().copied()
     }
 
-    /// Panics if the two sides differ.
+    /// Panics if the two indexes differ.
     pub fn check_invariants(&self) {
         let mut there = 0;
         for (thing, holders) in self.by_thing.iter() {
             there += holders.iter().count();
             if let Holders::Many(many) = holders {
-                assert!(many.len() > 1, "{thing:?} has many holders, which are {many:?}");
+                assert!(many.len() > 1, "{thing:?} has Holders::Many with {many:?}");
             }
         }
         let mut back = 0;
@@ -233,15 +236,16 @@ impl Holds {
             back += rows.len();
             for row in rows {
                 let (thing, holders) = self.by_thing.at(*row);
-                assert!(holders.contains(*holder), "{thing:?} does not know of {holder:?}");
+                assert!(holders.contains(*holder), "{thing:?} lacks its holder {holder:?}");
             }
             if let Holder::Message { call, to } = holder {
                 let known = self.messages.get(to).is_some_and(|calls| calls.contains(call));
-                assert!(known, "a message that its receiver does not know of");
+                assert!(known, "{holder:?} is not in `messages`");
             }
         }
-        // Each side lists nothing twice: with equal counts, what the holders know is all that there is.
-        assert_eq!(there, back, "holds counted from both sides");
+        // Neither index lists a hold twice. Every hold of `by_holder` is in `by_thing`, so equal
+        // counts mean that the two agree.
+        assert_eq!(there, back, "holds in both indexes");
     }
 }
 

@@ -1,6 +1,6 @@
-//! Identities. An id names one thing for ever and is made by whoever asks for the thing (a UUIDv7 made
-//! by the client), so that asking twice is asking for the same thing. Epochs and attempts tell the
-//! lives of one thing apart; whoever speaks with an old one is refused.
+//! Identities. An id names one thing for ever. The client that asks for the thing creates the id (a
+//! UUIDv7), so asking twice is asking for the same thing. Epochs and attempts tell the lives of one
+//! thing apart: a message with an old epoch or attempt is refused.
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
@@ -9,17 +9,18 @@ use std::str::FromStr;
 macro_rules! ids {
     ($($(#[$doc:meta])* $name:ident)+) => { $(
         $(#[$doc])*
-        // As bytes, which stand beside smaller fields without gaps: tables have many of them.
+        // Bytes instead of a `u128`: they have no alignment, so they stand beside smaller fields
+        // without gaps. Tables hold many ids.
         #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
         pub struct $name([u8; 16]);
 
         impl $name {
-            /// The id with these 128 bits.
+            /// Builds the id with these 128 bits.
             pub const fn from_u128(bits: u128) -> Self {
                 $name(bits.to_be_bytes())
             }
 
-            /// Its 128 bits.
+            /// Returns the id's 128 bits.
             pub const fn as_u128(self) -> u128 {
                 u128::from_be_bytes(self.0)
             }
@@ -50,7 +51,7 @@ macro_rules! ids {
             fn from_str(text: &str) -> Result<Self, Self::Err> {
                 uuid::Uuid::parse_str(text).map(|id| Self::from_u128(id.as_u128())).map_err(|_| {
                     crate::Error::invalid(format!(
-                        "{text:?} is not an id: expected one as `marline tasks` prints it"
+                        "{text:?} is not an id: pass an id as `marline tasks` prints it"
                     ))
                 })
             }
@@ -59,9 +60,9 @@ macro_rules! ids {
 }
 
 ids! {
-    /// Names a cluster for as long as its record lives.
+    /// Names a cluster for as long as its record exists.
     ClusterId
-    /// Names a process that joined the cluster. A worker is known by its session's id.
+    /// Names a process that joined the cluster. A worker's id is its session's id.
     SessionId
     /// Names a task, or a call to an actor.
     TaskId
@@ -69,19 +70,19 @@ ids! {
     ActorId
 }
 
-/// How ids begin: the first hexadecimal digits of their text. Every id begins with the empty one.
+/// The first hexadecimal digits of an id's text. The empty prefix matches every id.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct IdPrefix {
-    /// The digits at the top, zeros below them.
+    /// The digits, from the most significant bit down, followed by zeros.
     bits: u128,
     digits: u32,
 }
 
-/// The digits of a whole id.
+/// The number of hexadecimal digits in a whole id.
 const ID_DIGITS: u32 = u128::BITS / 4;
 
 impl IdPrefix {
-    /// Whether an id with these 128 bits begins so.
+    /// Returns whether an id with these 128 bits begins with this prefix.
     pub const fn begins(self, bits: u128) -> bool {
         match self.digits {
             0 => true,
@@ -115,7 +116,7 @@ macro_rules! counters {
         pub struct $name(pub u64);
 
         impl $name {
-            /// The one after this.
+            /// Returns the number that follows this one.
             pub const fn next(self) -> Self {
                 $name(self.0 + 1)
             }
@@ -130,38 +131,40 @@ macro_rules! counters {
 }
 
 counters! {
-    /// Grows each time a controller starts for the same cluster.
+    /// Counts the controllers that started for one cluster.
     ControllerEpoch
-    /// Grows each time a process joins, also across starts of the controller; a session is over when
-    /// its process joined again.
+    /// Counts the sessions of a cluster, also across restarts of the controller. When a process
+    /// joins again it gets a new epoch, and its earlier session is over.
     SessionEpoch
-    /// Grows each time an actor is instantiated.
+    /// Counts the instances of an actor.
     ActorEpoch
-    /// One try at a task: 1, 2, …
+    /// Counts the attempts at a task: 1, 2, …
     Attempt
 }
 
-/// How many bits of a session's epoch count the sessions of one start of a controller.
+/// How many low bits of a session's epoch count the sessions that one controller opened. The bits
+/// above them hold the controller's epoch.
 const SESSIONS_BITS: u32 = 24;
 
 impl SessionEpoch {
-    /// Below all that this start of a controller gives out, above all that earlier ones did.
+    /// Returns an epoch below every epoch that this controller assigns and above every epoch that
+    /// earlier controllers assigned.
     pub const fn first_of(controller: ControllerEpoch) -> SessionEpoch {
         SessionEpoch(controller.0 << SESSIONS_BITS)
     }
 
-    /// Which start of the controller gave it out.
+    /// Returns the epoch of the controller that assigned this session epoch.
     pub const fn controller(self) -> ControllerEpoch {
         ControllerEpoch(self.0 >> SESSIONS_BITS)
     }
 }
 
-/// One life of a process in the cluster: what every message says about its sender.
+/// One membership of a process in the cluster. Every message names the session of its sender.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Session {
     /// The process.
     pub id: SessionId,
-    /// Which of its memberships.
+    /// Which membership of the process this is.
     pub epoch: SessionEpoch,
 }
 
@@ -171,24 +174,25 @@ impl fmt::Display for Session {
     }
 }
 
-/// Names an immutable value: the `index`th result of a task, or a value that was put (`index` 0 of an
-/// id of its own).
+/// Names an immutable value: the `index`th result of a task, or a value that a client put (an id of
+/// its own, with `index` 0).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct ObjectId {
-    /// The task, or the id made for the put.
+    /// The task, or the id that was created for the put.
     pub origin: TaskId,
-    /// Which of the task's results.
+    /// Which of the task's results this is.
     pub index: u32,
 }
 
 impl ObjectId {
-    /// The `index`th result of `task`.
+    /// Returns the id of the `index`th result of `task`.
     pub const fn of(task: TaskId, index: u32) -> ObjectId {
         ObjectId { origin: task, index }
     }
 
-    /// The `index`th item of a task that [streams](crate::spec::TaskSpec::stream): they come after its one
-    /// result, and there are at most [`MAX_ITEMS`](crate::spec::MAX_ITEMS).
+    /// Returns the id of the `index`th item of a task that
+    /// [streams](crate::spec::TaskSpec::stream_window). Items follow the task's one result, and a
+    /// task has at most [`MAX_ITEMS`](crate::spec::MAX_ITEMS).
     pub const fn item(task: TaskId, index: u32) -> ObjectId {
         ObjectId { origin: task, index: index.saturating_add(1) }
     }
@@ -202,24 +206,24 @@ impl fmt::Display for ObjectId {
 
 impl FromStr for ObjectId {
     type Err = crate::Error;
-    /// `TASK#INDEX`, or `TASK` for the first result.
+    /// Parses `TASK#INDEX`, or `TASK` for the first result.
     fn from_str(text: &str) -> Result<ObjectId, crate::Error> {
         let (origin, index) = text.split_once('#').unwrap_or((text, "0"));
         let index = index.parse().map_err(|_| {
             crate::Error::invalid(format!(
-                "{text:?} is not an object: expected a task's id, #, and which of its results"
+                "{text:?} is not an object: expected TASK#INDEX: a task's id and the index of a result"
             ))
         })?;
         Ok(ObjectId::of(origin.parse()?, index))
     }
 }
 
-/// Something that lives as long as it is held.
+/// What a reference names. It lives as long as something holds it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Referent {
     /// A value.
     Object(ObjectId),
-    /// An actor, through its handles.
+    /// An actor, held through its handles.
     Actor(ActorId),
 }
 

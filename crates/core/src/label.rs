@@ -1,15 +1,16 @@
-//! What functions, classes and amounts are called by people. Those of Python have names that no other has, with their
-//! module and a hash of their code: `python:module.square#1f0a` is `square`.
+//! Names and amounts as people read them. The wire name of a Python function or class is unique: it
+//! carries the module and a hash of the code. `python:module.square#1f0a` is shown as `square`.
 
-/// What a function or class is called by people; what is not of Python is called by its name.
+/// Returns the short name of a function or class. A name without a Python scheme is returned as it
+/// is.
 pub fn label_of(name: &str) -> &str {
     python_label(name).map_or(name, |label| {
         let is_path = label.split('.').all(|part| !part.is_empty() && part.chars().all(in_names));
-        if is_path { label.rsplit('.').next().expect("there is one") } else { label }
+        if is_path { label.rsplit('.').next().expect("at least one part") } else { label }
     })
 }
 
-/// What stands between the scheme, with or without an environment, and the hash.
+/// Returns the part between the scheme (with or without an environment) and the hash.
 fn python_label(name: &str) -> Option<&str> {
     let (scheme, rest) = name.split_once(':')?;
     if scheme != "python" && !scheme.starts_with("python/") {
@@ -18,12 +19,12 @@ fn python_label(name: &str) -> Option<&str> {
     rest.rsplit_once('#').map(|(label, _)| label)
 }
 
-/// Whether a character can be in a name of Python, or in `<lambda>` and `<locals>`.
+/// Returns whether a character can occur in a Python name, or in `<lambda>` and `<locals>`.
 fn in_names(character: char) -> bool {
     character.is_alphanumeric() || "_<>".contains(character)
 }
 
-/// Bytes, for people.
+/// Formats a number of bytes for people.
 pub fn format_bytes(bytes: u64) -> String {
     const UNITS: [&str; 3] = ["KiB", "MiB", "GiB"];
     if bytes < 1 << 10 {

@@ -1,29 +1,32 @@
-//! A lease: how long a session may act without being heard, seen from both ends.
+//! A lease limits how long a session may act without contact. It has two ends, the controller's and
+//! the holder's.
 //!
-//! The controller pings; a ping names the last pong that arrived. The holder counts its lease from when
-//! it *sent* that pong, less a margin; the controller counts from when the pong *arrived*. A pong
-//! arrives after it was sent, so the holder stops before the controller gives its work away, also when
-//! only one direction is cut, and without the two clocks ever being compared. The margin pays for
-//! clocks that run at different speeds and for the time it takes to stop.
+//! The controller pings, and each ping names the last pong that arrived. The holder counts its
+//! lease from when it *sent* that pong, less a margin. The controller counts from when the pong
+//! *arrived*. A pong arrives after it was sent, so the holder stops before the controller gives the
+//! holder's work away. This is so even if only one direction of the connection is cut, and without
+//! a comparison of the two clocks. The margin covers clocks that run at different speeds, and the
+//! time that the holder takes to stop.
 //!
-//! A pong counts for its holder once a later ping names it. When a silence begins, the last pong that counts may
-//! therefore be two pings old: a process survives any silence of at most [`Terms::tolerated`].
+//! A pong counts for its holder once a later ping names it. When a silence begins, the last pong
+//! that counts may therefore be two pings old. A process survives any silence of at most
+//! [`LeaseTerms::tolerated_silence`].
 
 use crate::time::Time;
 use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
 
-/// How long leases are and how often they are renewed.
+/// The length of leases, and how often they are renewed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct LeaseTerms {
-    /// Without an answer for this long, a session is over.
+    /// A session is over when it has not answered a ping for this long.
     pub lease: Duration,
-    /// How often the controller asks.
+    /// How often the controller pings.
     pub ping_interval: Duration,
 }
 
-/// How often a session is pinged while its lease lasts. More pings cost more; fewer shorten the silence that a session
-/// survives, by two intervals.
+/// How many pings there are in the length of a lease. More pings cost more. Fewer pings shorten the
+/// silence that a session survives, by two intervals.
 const PINGS_PER_LEASE: u32 = 20;
 
 const CENTURY: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
@@ -35,39 +38,39 @@ impl Default for LeaseTerms {
 }
 
 impl LeaseTerms {
-    /// Those of a session in the controller's own process: nothing runs out for a hundred years.
+    /// The terms of a session in the controller's own process: nothing expires for a hundred years.
     pub const FOREVER: LeaseTerms = LeaseTerms { lease: CENTURY, ping_interval: CENTURY };
 
-    /// The terms of a lease of this length.
+    /// Returns the terms of a lease of this length.
     pub const fn of(lease: Duration) -> LeaseTerms {
-        // Of less than twenty nanoseconds, nothing would be left.
+        // A lease of less than twenty nanoseconds would have an interval of zero.
         let interval = lease.as_nanos() as u64 / PINGS_PER_LEASE as u64;
         let interval = if interval == 0 { 1 } else { interval };
         LeaseTerms { lease, ping_interval: Duration::from_nanos(interval) }
     }
 
-    /// The longest silence that a session survives, in either direction: four fifths of its lease, less the time that
-    /// messages take.
+    /// Returns the longest silence in either direction that a session survives. It is four fifths
+    /// of the lease, less the time that messages take.
     pub fn tolerated_silence(&self) -> Duration {
         self.lease.saturating_sub(self.margin() + 2 * self.ping_interval)
     }
 
-    /// What the holder keeps back: a tenth.
+    /// Returns how much earlier the holder's lease ends: a tenth of the lease.
     pub fn margin(&self) -> Duration {
         self.lease / 10
     }
 }
 
-/// A question from the controller: are you there?
+/// A ping: the controller asks whether the session is alive.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Ping {
-    /// Its number: 1, 2, …
+    /// The number of this ping: 1, 2, …
     pub number: u64,
-    /// The last pong that arrived; 0 for the opening of the session.
+    /// The number of the last pong that arrived, or 0 if only the opening of the session has.
     pub last_pong: u64,
 }
 
-/// The answer to the ping of this number.
+/// The answer to a ping.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Pong {
     /// The ping's number.
@@ -77,27 +80,30 @@ pub struct Pong {
 /// The controller's end of a lease.
 #[derive(Clone, Debug)]
 pub struct GrantedLease {
+    /// The number of the last pong that arrived; 0 before the first.
     heard: u64,
+    /// When the lease was last renewed, by a pong or a request.
     heard_at: Time,
+    /// The number of the last ping.
     asked: u64,
-    /// When the first ping without an answer was sent.
+    /// When the first unanswered ping was sent.
     silent_since: Option<Time>,
 }
 
 impl GrantedLease {
-    /// A session was opened at `now`.
+    /// Starts the lease of a session that was opened at `now`.
     pub fn new(now: Time) -> GrantedLease {
         GrantedLease { heard: 0, heard_at: now, asked: 0, silent_since: None }
     }
 
-    /// The next ping.
+    /// Returns the next ping.
     pub fn new_ping(&mut self, now: Time) -> Ping {
         self.asked += 1;
         self.silent_since.get_or_insert(now);
         Ping { number: self.asked, last_pong: self.heard }
     }
 
-    /// A pong arrived. Late ones, and ones that were never asked for, change nothing.
+    /// Records a pong. A late pong, or one to a ping that was never sent, changes nothing.
     pub fn pong(&mut self, now: Time, pong: Pong) {
         if pong.number > self.heard && pong.number <= self.asked {
             self.heard = pong.number;
@@ -106,18 +112,18 @@ impl GrantedLease {
         }
     }
 
-    /// The holder asked for more without being pinged. It counts from when it sent that, which was
-    /// before now.
+    /// Renews the lease because the holder sent a request without a ping. The holder counts from
+    /// when it sent that request, which was before `now`.
     pub fn renew(&mut self, now: Time) {
         self.heard_at = self.heard_at.max(now);
     }
 
-    /// When the session is over unless it is heard before.
+    /// Returns when the session ends unless a pong arrives before.
     pub fn ends_at(&self, terms: &LeaseTerms) -> Time {
         self.heard_at + terms.lease
     }
 
-    /// Since when a ping has been without an answer.
+    /// Returns when the first unanswered ping was sent, if there is one.
     pub fn silent_since(&self) -> Option<Time> {
         self.silent_since
     }
@@ -127,37 +133,37 @@ impl GrantedLease {
 #[derive(Clone, Debug)]
 pub struct HeldLease {
     terms: LeaseTerms,
-    /// Pongs sent and not yet named by a ping, oldest first.
+    /// When each pong was sent that no ping has named yet, oldest first.
     sent: VecDeque<(u64, Time)>,
     ends_at: Time,
 }
 
 impl HeldLease {
-    /// The session was opened by a request sent at `asked_at`.
+    /// Starts the lease of a session that was opened by a request sent at `asked_at`.
     pub fn new(terms: LeaseTerms, asked_at: Time) -> HeldLease {
         HeldLease { terms, sent: VecDeque::new(), ends_at: asked_at + terms.lease - terms.margin() }
     }
 
-    /// Answers a ping, unless the lease is over already.
+    /// Answers a ping, unless the lease has ended.
     pub fn answer_ping(&mut self, now: Time, ping: Ping) -> Option<Pong> {
         if self.is_over(now) {
             return None;
         }
         while self.sent.front().is_some_and(|(number, _)| *number <= ping.last_pong) {
-            let (number, sent_at) = self.sent.pop_front().expect("it has a front");
+            let (number, sent_at) = self.sent.pop_front().expect("the front was just seen");
             if number == ping.last_pong {
                 let from = if crate::planted!(LeaseFromWrongEnd) { now } else { sent_at };
                 self.ends_at = self.ends_at.max(from + self.terms.lease - self.terms.margin());
             }
         }
-        // A ping that overtook or was repeated is answered too, but its pong starts nothing new.
+        // A ping that was overtaken or repeated is answered too, but its pong prolongs nothing.
         if self.sent.back().is_none_or(|(number, _)| *number < ping.number) {
             self.sent.push_back((ping.number, now));
         }
         Some(Pong { number: ping.number })
     }
 
-    /// Answers a ping, and moves the timer that rings when the lease is over.
+    /// Answers a ping, and moves the timer for the end of the lease.
     pub(crate) fn renew<T: Ord + Copy>(
         &mut self,
         now: Time,
@@ -174,12 +180,12 @@ impl HeldLease {
         Some(pong)
     }
 
-    /// When the holder must have stopped.
+    /// Returns when the holder must have stopped.
     pub fn ends_at(&self) -> Time {
         self.ends_at
     }
 
-    /// Whether it must have stopped by now.
+    /// Returns whether the lease has ended, so that the holder must have stopped.
     pub fn is_over(&self, now: Time) -> bool {
         now >= self.ends_at
     }
@@ -204,7 +210,7 @@ mod tests {
         assert_eq!(held.ends_at(), at(1_031));
         let ping = granted.new_ping(at(15));
         let pong = held.answer_ping(at(1_016), ping).unwrap();
-        assert_eq!(held.ends_at(), at(1_031), "nobody said yet that the pong arrived");
+        assert_eq!(held.ends_at(), at(1_031), "no ping has named the pong yet");
         granted.pong(at(17), pong);
         assert_eq!(granted.ends_at(&TERMS), at(47));
         let ping = granted.new_ping(at(25));
@@ -212,7 +218,8 @@ mod tests {
         assert_eq!(held.ends_at(), at(1_043), "from when the pong was sent, less a tenth");
     }
 
-    /// Pings from the opening at time 0 until a silence begins, and when each end then counts the session as over.
+    /// Pings from the opening at time 0 until a silence begins. Returns when the lease then ends
+    /// for the holder and for the controller.
     fn silent_from(terms: &LeaseTerms, silence: Duration) -> (Time, Time) {
         let start = at(0);
         let (mut granted, mut held) = (GrantedLease::new(start), HeldLease::new(*terms, start));

@@ -1,16 +1,18 @@
 //! Marline's vocabulary and decisions: no input, no output, no clock, no threads.
 //!
-//! Everything that Marline decides is decided here, in state machines that are given events and the
-//! time, and answer with effects. The crate `runtime` puts sockets and processes around them; the
-//! crate `sim` puts a simulated world around them and kills everything in it.
+//! Every decision of Marline is made here, by state machines. A machine receives an event and the
+//! time, and returns effects. The crate `runtime` puts sockets and processes around the machines.
+//! The crate `sim` puts a simulated world around them and kills everything in it.
 //!
-//! Read in this order: what things are called ([`id`], [`error`], [`payload`], [`spec`],
-//! [`message`], [`output`]); the primitive that everything stands on ([`lease`], [`link`], [`hold`]); what is
-//! counted and where things go ([`resources`], [`account`], [`schedule`], [`store`]); and the three roles
-//! ([`controller`], [`worker`], [`client`]), which mirror each other file by file.
+//! Reading order:
 //!
-//! Every machine has `check_invariants`, which panics with words if its state does not add up; tests
-//! and simulations call it after every event.
+//! - vocabulary: [`id`], [`error`], [`payload`], [`spec`], [`message`], [`output`]
+//! - primitives that the rest is built on: [`lease`], [`link`], [`hold`]
+//! - resources and placement: [`resources`], [`account`], [`schedule`], [`object_store`]
+//! - the three roles, which mirror each other file by file: [`controller`], [`worker`], [`client`]
+//!
+//! Every machine has `check_invariants`, which panics with a message if the machine's state is
+//! inconsistent. Tests and simulations call it after every event.
 
 #![forbid(unsafe_code)]
 // One plain function per event: its arguments are the event's fields.

@@ -1,11 +1,14 @@
 //! A link: one ordered stream of messages to one peer, over any number of connections.
 //!
-//! Connections break; a link does not. Each message has a sequence number and is kept until the peer
-//! acknowledged it. On every new connection both sides say hello, naming what they have seen; what the
-//! other has not seen is transmitted again, and what was seen already is dropped by its receiver. So
-//! each message is delivered once, in order, as long as both *incarnations* live. When the peer turns
-//! out to be a later incarnation, what was not acknowledged is handed back: its sender decides, and
-//! says `ran: maybe` for what was transmitted.
+//! Connections break, links do not. Each message has a sequence number, and its sender keeps it
+//! until the peer has acknowledged it. On every new connection both sides send a hello that names
+//! the last message they have seen. Each side then transmits again what the other has not seen, and
+//! a receiver drops what it has seen already. So each message is delivered once and in order, as
+//! long as both *incarnations* live.
+//!
+//! If the peer turns out to be a later incarnation, the messages that were not acknowledged are
+//! returned. Their sender decides what to do with them, and reports `ran: maybe` for those that
+//! were transmitted.
 //!
 //! ```text
 //!           connected: transmit Hello               Hello received: transmit what the peer lacks
@@ -14,67 +17,73 @@
 //!    └───────── disconnected ────────────┴─────────────────────────────────────────────────────┘
 //! ```
 //!
-//! The order of calls: [`connected`](Link::connected) with a number that grows with each connection
-//! (so that one which was held up somewhere never takes the place of a later one),
-//! [`received`](Link::received) for what that connection brings, [`send`](Link::send) at any time,
-//! [`acknowledge`](Link::acknowledge) when a batch was read, [`disconnected`](Link::disconnected).
-//! Packets of a connection that is not the current one are ignored: they come again.
+//! The order of calls:
+//!
+//! - [`connected`](Link::connected) for each connection, with a number that grows. A connection
+//!   that was delayed thus never replaces a later one.
+//! - [`received`](Link::received) for each packet of that connection.
+//! - [`send`](Link::send) at any time.
+//! - [`acknowledge`](Link::acknowledge) after each batch of packets.
+//! - [`disconnected`](Link::disconnected) when the connection ends.
+//!
+//! Packets of any connection but the current one are ignored: the peer transmits them again.
 
 use std::collections::VecDeque;
 
-/// Which life of a process speaks; a later one has a higher number.
+/// Tells the lives of one process apart. A later one has a higher number.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Incarnation(pub u64);
 
-/// Most bytes transmitted and not yet acknowledged; more wait their turn, so that a reconnect repeats
-/// a bounded amount. One message may exceed it alone.
+/// The most bytes that are transmitted and not yet acknowledged. Further messages wait, so that a
+/// reconnect repeats a bounded amount. A single message may exceed the limit.
 pub const MAX_WINDOW_BYTES: usize = 16 << 20;
-/// Most messages transmitted and not yet acknowledged.
+/// The most messages that are transmitted and not yet acknowledged.
 pub const MAX_WINDOW_MESSAGES: usize = 1 << 16;
-/// Acknowledgements ride on data; after this many messages without any, one goes by itself.
+/// Acknowledgements ride on data. After this many messages without data to ride on, one is sent on
+/// its own.
 const ACKNOWLEDGE_EVERY: u64 = 64;
 
-/// What travels on a connection.
+/// One packet on a connection.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Packet<M> {
-    /// The first on every connection, from both sides.
+    /// The first packet on every connection, from both sides.
     Hello {
-        /// Who speaks.
+        /// The incarnation of the sender.
         from: Incarnation,
-        /// Whom the speaker knows at the other end, if it heard of anybody yet.
+        /// The incarnation of the peer that the sender last heard from, if any.
         knows: Option<Incarnation>,
-        /// The last message it has seen of that one.
+        /// The last message of that incarnation that the sender has seen.
         seen: u64,
     },
     /// A message.
     Data {
-        /// Its number: 1, 2, …
+        /// The number of the message: 1, 2, …
         sequence: u64,
-        /// The last message its sender has seen.
+        /// The last message of the peer that the sender has seen.
         seen: u64,
         /// The message.
         message: M,
     },
-    /// Only an acknowledgement.
+    /// An acknowledgement without data: the last message of the peer that the sender has seen.
     Seen(u64),
 }
 
-/// What the shell is to do.
+/// An action for the shell.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum LinkEffect<M> {
-    /// Put this on the current connection.
+    /// Transmit this packet on the current connection.
     Transmit(Packet<M>),
-    /// Hand this to whoever listens.
+    /// Deliver this message to the state machine.
     Deliver(M),
-    /// The peer is another incarnation now. These never reached its predecessor for certain
-    /// (`unsent`), or may have (`unacknowledged`). What was acknowledged is not in either list.
+    /// The peer is a later incarnation. These messages certainly never reached its predecessor
+    /// (`unsent`), or may have (`unacknowledged`). Acknowledged messages are in neither list.
     Lost {
-        /// Never put on any connection.
+        /// Messages that were never put on a connection.
         unsent: Vec<M>,
-        /// Transmitted at least once.
+        /// Messages that were transmitted at least once.
         unacknowledged: Vec<M>,
     },
-    /// The peer broke the rules, named here: drop the connection.
+    /// Drop the connection: the peer broke this rule.
     Break(&'static str),
 }
 
@@ -93,21 +102,23 @@ pub struct Link<M> {
     connection: Connection,
     /// The highest number of a connection so far.
     latest: u64,
-    /// Not acknowledged yet, each with its size; the first has the number `acknowledged + 1`.
+    /// The messages that are not acknowledged, with their sizes. The first has the number
+    /// `acknowledged + 1`.
     outgoing: VecDeque<(M, usize)>,
     acknowledged: u64,
-    /// How many of `outgoing` are on the current connection, and their bytes.
+    /// How many messages of `outgoing` are on the current connection. `window_bytes` are their
+    /// bytes.
     on_connection: usize,
     window_bytes: usize,
-    /// How many of `outgoing` were ever transmitted to this peer.
+    /// How many messages of `outgoing` were ever transmitted to this peer.
     ever_transmitted: usize,
     seen: u64,
-    /// The last `seen` that the peer was told.
+    /// The last `seen` that was sent to the peer.
     seen_reported: u64,
 }
 
 impl<M: Clone> Link<M> {
-    /// An end that has no connection yet.
+    /// Creates an end that has no connection yet.
     pub fn new(local: Incarnation) -> Link<M> {
         Link {
             local,
@@ -124,34 +135,36 @@ impl<M: Clone> Link<M> {
         }
     }
 
-    /// How many messages are not acknowledged yet.
+    /// Returns how many messages are not acknowledged.
     pub fn unacknowledged(&self) -> usize {
         self.outgoing.len()
     }
 
-    /// How many messages were sent, and how many of them the peer has acknowledged.
+    /// Returns how many messages were sent, and how many of them the peer has acknowledged.
     pub fn sent(&self) -> (u64, u64) {
         (self.acknowledged + self.outgoing.len() as u64, self.acknowledged)
     }
 
-    /// Whether messages flow now.
+    /// Returns whether messages flow now.
     pub fn is_up(&self) -> bool {
         matches!(self.connection, Connection::Up(_))
     }
 
-    /// Ends the link, giving back what was never put on any connection, and what may have arrived.
+    /// Ends the link. Returns the messages that were never put on a connection, and those that may
+    /// have arrived.
     pub fn into_lost(mut self) -> (Vec<M>, Vec<M>) {
         self.take_lost()
     }
 
-    /// Sends a message of about `bytes` bytes: now, or when there is a connection and room.
+    /// Sends a message of about `bytes` bytes, at once or when there is a connection and room.
     pub fn send(&mut self, message: M, bytes: usize, out: &mut Vec<LinkEffect<M>>) {
         self.outgoing.push_back((message, bytes));
         self.fill(out);
     }
 
-    /// A connection was made. Whoever makes connections numbers them upwards and tells the other end;
-    /// one that arrives after a later one is not wanted, and the answer is `false`: drop it.
+    /// Uses a new connection. The side that makes connections numbers them upwards and tells the
+    /// other side. Returns `false` for a connection that arrives after a later one: the shell drops
+    /// it.
     pub fn connected(&mut self, number: u64, out: &mut Vec<LinkEffect<M>>) -> bool {
         if number <= self.latest {
             return false;
@@ -164,14 +177,14 @@ impl<M: Clone> Link<M> {
         true
     }
 
-    /// A connection ended; nothing happens unless it was the current one.
+    /// Notes that a connection ended. Only the end of the current one changes anything.
     pub fn disconnected(&mut self, number: u64) {
         if self.connection_number() == Some(number) {
             self.connection = Connection::Down;
         }
     }
 
-    /// A connection brought a packet.
+    /// Handles a packet from a connection.
     pub fn received(&mut self, number: u64, packet: Packet<M>, out: &mut Vec<LinkEffect<M>>) {
         if self.connection_number() != Some(number) {
             return;
@@ -184,7 +197,7 @@ impl<M: Clone> Link<M> {
                 }
                 self.acknowledged_up_to(seen, out);
                 if !self.is_up() {
-                    return; // What it acknowledged broke the rules.
+                    return; // Its acknowledgement broke the rules.
                 }
                 if sequence == self.seen + 1 {
                     self.seen = sequence;
@@ -207,7 +220,8 @@ impl<M: Clone> Link<M> {
         }
     }
 
-    /// Tells the peer what was seen, if it was not told yet. Call it when a batch was read and answered.
+    /// Acknowledges what was seen since the last acknowledgement. The shell calls it when a batch
+    /// was read and answered.
     pub fn acknowledge(&mut self, out: &mut Vec<LinkEffect<M>>) {
         if self.is_up() && self.seen_reported < self.seen {
             self.seen_reported = self.seen;
@@ -244,10 +258,10 @@ impl<M: Clone> Link<M> {
             Some(_) | None => {}
         }
         self.peer = Some(from);
-        // What it saw of another incarnation of ours says nothing about us.
+        // What the peer has seen of another incarnation of this end does not count.
         let seen = if knows == Some(self.local) { seen } else { 0 };
         if seen < self.acknowledged || seen > self.acknowledged + self.ever_transmitted as u64 {
-            return self.fail("what it has seen is not what it acknowledged", out);
+            return self.fail("its hello contradicts its acknowledgements", out);
         }
         self.connection = Connection::Up(number);
         (self.on_connection, self.window_bytes) = (0, 0);
@@ -257,10 +271,10 @@ impl<M: Clone> Link<M> {
         self.fill(out);
     }
 
-    /// The peer has seen everything up to `seen`.
+    /// Handles an acknowledgement of all messages up to `seen`.
     fn acknowledged_up_to(&mut self, seen: u64, out: &mut Vec<LinkEffect<M>>) {
         if seen > self.acknowledged + self.on_connection as u64 {
-            return self.fail("it acknowledges what was not sent", out);
+            return self.fail("it acknowledges a message that was not sent", out);
         }
         if seen > self.acknowledged {
             self.drop_seen(seen);
@@ -270,7 +284,7 @@ impl<M: Clone> Link<M> {
 
     fn drop_seen(&mut self, seen: u64) {
         while self.acknowledged < seen {
-            let (_, bytes) = self.outgoing.pop_front().expect("only what was sent is acknowledged");
+            let (_, bytes) = self.outgoing.pop_front().expect("acknowledged, thus sent");
             self.acknowledged += 1;
             self.ever_transmitted -= 1;
             if self.on_connection > 0 {
@@ -280,7 +294,7 @@ impl<M: Clone> Link<M> {
         }
     }
 
-    /// Transmits what waits, as far as the window allows.
+    /// Transmits waiting messages, as far as the window allows.
     fn fill(&mut self, out: &mut Vec<LinkEffect<M>>) {
         while self.is_up() && self.on_connection < MAX_WINDOW_MESSAGES {
             let Some((message, bytes)) = self.outgoing.get(self.on_connection) else { return };
@@ -310,14 +324,14 @@ impl<M: Clone> Link<M> {
         out.push(LinkEffect::Break(rule));
     }
 
-    /// Panics if the link's own account does not add up.
+    /// Panics if the counters of the link are inconsistent.
     pub fn check_invariants(&self) {
         assert!(
             self.on_connection <= self.ever_transmitted,
             "transmitted now, yet never transmitted"
         );
-        assert!(self.ever_transmitted <= self.outgoing.len(), "transmitted more than there was");
-        assert!(self.seen_reported <= self.seen, "acknowledged what was not seen");
+        assert!(self.ever_transmitted <= self.outgoing.len(), "transmitted more than there is");
+        assert!(self.seen_reported <= self.seen, "acknowledged more than was seen");
         let bytes: usize =
             self.outgoing.iter().take(self.on_connection).map(|(_, bytes)| bytes).sum();
         assert_eq!(self.window_bytes, bytes, "bytes in the window");

@@ -1,6 +1,6 @@
-//! Hash maps that iterate in the same order in every run, so that a simulation replays. The keys are
-//! ids made by authenticated clients from a good random source, so the hash only has to be quick;
-//! what people choose (names) is kept in ordered maps instead.
+//! Hash maps that iterate in the same order in every run, so that a simulation replays. The keys
+//! are ids that authenticated clients draw from a good random source, so the hash only has to be
+//! quick. Names that people choose are kept in ordered maps instead.
 
 use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasherDefault, Hasher};
@@ -10,7 +10,7 @@ pub type Map<K, V> = HashMap<K, V, BuildHasherDefault<Fold>>;
 /// A hash set with the same order in every run.
 pub type Set<K> = HashSet<K, BuildHasherDefault<Fold>>;
 
-/// Folds words together with a multiplication each.
+/// A hasher that folds words together with one multiplication each.
 #[derive(Clone, Copy, Default)]
 pub struct Fold(u64);
 

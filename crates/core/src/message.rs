@@ -1,5 +1,10 @@
-//! Everything that one role says to another. Messages ride on [links](crate::link), so each arrives
-//! once and in order while both sessions live; inside one process they are handed over as they are.
+//! All messages between the roles. Between processes they ride on [links](crate::link), so each
+//! message arrives once and in order while both sessions live. Inside one process they are passed
+//! on as they are.
+//!
+//! The messages to the controller are [`FromClient`] and [`FromWorker`], those from it [`ToClient`]
+//! and [`ToWorker`]. A client and the worker that hosts an actor exchange [`ToHost`] and
+//! [`FromHost`].
 #![allow(missing_docs)] // Of fields only: each variant's sentence names its own.
 
 use crate::account::Grant;
@@ -13,46 +18,50 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A class of tasks that can follow one another in a slot: same demand, same workers.
+/// Names a class of tasks that can follow one another in a slot: they have the same demand and fit
+/// the same workers.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct ShapeId(pub u32);
 
-/// One try at one task.
+/// One attempt at one task.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct AttemptId {
     /// The task.
     pub task: TaskId,
-    /// Which try at it.
+    /// The number of the attempt.
     pub attempt: Attempt,
 }
 
-/// One life of one actor.
+/// One instance of an actor.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Instance {
     /// The actor.
     pub actor: ActorId,
-    /// Which of its lives.
+    /// Which of the actor's instances this is.
     pub epoch: ActorEpoch,
 }
 
-/// How something is stopped.
+/// How a task or call is stopped.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum CancelMode {
-    /// It is asked to, and what it has submitted stops with it. It is killed if it does not in time.
+    /// User code is asked to stop, and the work that it submitted is cancelled too. User code that
+    /// does not stop in time is killed.
     Graceful,
-    /// The same; what it has submitted goes on.
+    /// As `Graceful`, but the work that it submitted goes on.
     GracefulAlone,
-    /// It is killed at once. What it has submitted ends with it: nobody is left who waits for that.
+    /// User code is killed at once. The work that it submitted ends with it, since nothing is left
+    /// that waits for that work.
     Force,
 }
 
 impl CancelMode {
-    /// What somebody wants who can only say whether it is to be at once.
+    /// Returns the mode for a caller that can only choose whether to force.
     pub fn from_force(force: bool) -> CancelMode {
         CancelMode::of(force, false)
     }
 
-    /// What somebody wants who also says whether what was submitted goes on, unless it is at once.
+    /// Returns the mode for a caller that also chooses whether submitted work goes on (`alone`). A
+    /// forced stop ignores `alone`.
     pub fn of(force: bool, alone: bool) -> CancelMode {
         match (force, alone) {
             (true, _) => CancelMode::Force,
@@ -62,79 +71,88 @@ impl CancelMode {
     }
 }
 
-/// From a client to the controller.
+/// A message from a client to the controller.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum FromClient {
-    /// Run this; the sender holds its results.
+    /// Submits a task. The sender holds its results.
     Submit(Arc<TaskSpec>),
-    /// Stop this.
+    /// Cancels a task.
     Cancel { task: TaskId, mode: CancelMode },
-    /// Keep this value; the sender holds it. If its data is in a store, that is the one of this worker, which is
-    /// told to keep it.
+    /// Stores a value. The sender holds it. If the data is in an object store, `at` is the worker
+    /// of that store, and the controller tells it to retain the blob.
     Put { object: ObjectId, value: Value, at: Option<Session> },
-    /// This has a value once I say it; the sender holds it.
+    /// Announces an object whose value comes later, with `Resolve`. The sender holds it.
     Announce { object: ObjectId },
-    /// The value of what I announced, or why it has none.
+    /// Gives an announced object its value, or the error why it has none.
     Resolve { object: ObjectId, value: Result<Value, Error> },
-    /// Tell me when this has a value.
+    /// Asks for an object's value. The answer comes when the object has one.
     Fetch { object: ObjectId },
-    /// Who has the data of this? I have no store that would ask.
+    /// Asks which workers have a copy of an object. Sent by a client that has no object store of
+    /// its own to ask.
     Locate { object: ObjectId },
-    /// I hold this too: a value that I hold, or an answer that was entrusted to me, named it.
+    /// Holds a referent. A value that the sender holds names it, or an answer that is held for the
+    /// sender.
     Hold { thing: Referent },
-    /// The answer of this, or this one of its items, which I am about to give to my worker, names these: they are
-    /// held until it has come, whenever I let go of them.
+    /// Holds `things` for the answer of `call`, or for one of its items. The sender is about to
+    /// give that answer, which names them, to its worker. The holds last until the answer has come
+    /// through the worker, even if the sender releases its own holds first.
     Enclose { call: AttemptId, item: Option<u32>, things: Vec<Referent> },
-    /// The answer of this call arrived, or never will: what was entrusted to me with it is let go.
+    /// Reports that the answer of a call arrived, or never will. Releases what was held for the
+    /// sender with that answer.
     Accept { call: AttemptId },
-    /// I hold this no longer.
+    /// Releases a referent.
     Release { thing: Referent },
-    /// Of the items of this task, so many were taken in all: there is room for more.
+    /// Reports how many items of a task the sender has consumed in all. The producer has room for
+    /// as many more.
     Took { task: TaskId, count: u32 },
-    /// Create this; the sender holds it.
+    /// Creates an actor. The sender holds it.
     CreateActor(Arc<ActorSpec>),
-    /// Which actor has this name? The sender holds it, if there is one.
+    /// Asks for the actor with this name. The sender holds it, if it exists.
     FindActor { request: u64, namespace: Arc<str>, name: Arc<str> },
-    /// Tell me where this is, now and whenever that changes.
+    /// Asks for the place of an actor, now and after every change.
     WatchActor { actor: ActorId },
-    /// End this.
+    /// Deletes an actor for good.
     DeleteActor { actor: ActorId },
-    /// End this life of it; it lives on if it may be restarted.
+    /// Kills the current instance of an actor. The actor restarts if it may.
     KillActor { actor: ActorId },
-    /// Tell me when this session ends, at once if it has: I speak to it directly.
+    /// Asks for a message when a session ends, or at once if it has ended. The sender has a direct
+    /// link to it.
     Watch { session: Session },
-    /// Tell me when all that I said before is done: somebody else may speak of it next.
+    /// Asks for an answer when everything that the sender said before is processed. After that,
+    /// another process may refer to it.
     Sync { request: u64 },
-    /// This is who is shown what work prints that I submit, or actors that I create, from now on.
+    /// Sets who is shown the output of the tasks that the sender submits, and of the actors that it
+    /// creates, from now on.
     ShowOutput { to: Audience },
 }
 
-/// From the controller to a client.
+/// A message from the controller to a client.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum ToClient {
-    /// In all, so many submissions are welcome, and so many bytes of arguments; the last submission may exceed those.
+    /// How many submissions the client may make in all, and with how many bytes of arguments. The
+    /// last submission may exceed the bytes.
     Credit { tasks: u64, bytes: u64 },
     /// A task that this client submitted ended.
     TaskEnded { task: TaskId, outcome: Outcome },
-    /// A task or call of this client's gave an item, which this client holds.
+    /// A task or call of this client yielded an item. The client holds it.
     Yielded { task: TaskId, index: u32, value: Result<Value, Error> },
-    /// An object that this client asked for has a value, or never will.
+    /// An object that this client fetches has a value, or never will.
     ObjectReady { object: ObjectId, value: Result<Value, Error> },
-    /// The answer to `Locate`: who has its data, or why nobody has.
+    /// The answer to `Locate`: the copies, or the error why there are none.
     Located { object: ObjectId, copies: Result<Vec<CopyLocation>, Error> },
     /// The answer to `CreateActor`: the actor that was created, or found under its name.
     ActorCreated { requested: ActorId, actor: Result<ActorId, Error> },
     /// The answer to `FindActor`.
     ActorFound { request: u64, actor: Result<FoundActor, Error> },
-    /// Where an actor is.
+    /// Where an actor is now.
     ActorChanged { actor: ActorId, place: ActorPlace },
     /// A session that this client watches is over.
     SessionEnded { session: Session },
     /// The answer to `Sync`.
     Synced { request: u64 },
-    /// Something that its user should know, in words: what it asked for cannot be placed.
+    /// A warning for the user, in words: the work that it describes cannot be placed.
     Warning { words: String },
-    /// Its work printed something.
+    /// The client's work printed something.
     Printed(AttributedOutput),
 }
 
@@ -143,34 +161,35 @@ pub enum ToClient {
 pub struct FoundActor {
     /// The actor.
     pub id: ActorId,
-    /// What its creator says of its methods.
+    /// The creator's description of the actor's methods.
     pub interface: Bytes,
 }
 
-/// Where an actor is, as far as its callers care.
+/// Where an actor is, as its callers see it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum ActorPlace {
-    /// Being created or restarted: wait.
+    /// It is being created or restarted. Calls wait.
     Nowhere,
-    /// Ready for calls.
+    /// It is ready for calls.
     Ready {
-        /// Which of its lives.
+        /// Which of the actor's instances this is.
         epoch: ActorEpoch,
-        /// Whose worker.
+        /// The session of the worker that hosts it.
         host: Session,
-        /// Where that worker listens; nothing if calls go through the controller.
+        /// The address at which that worker listens. `None` if calls go through the controller.
         address: Option<Arc<str>>,
-        /// What callers must know of how it lives.
+        /// The actor's options. Callers need some of them.
         options: Arc<ActorOptions>,
     },
-    /// Gone for good, with the reason.
+    /// It is gone for good, for this reason.
     Dead(Error),
 }
 
-/// From the controller to a worker.
+/// A message from the controller to a worker.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum ToWorker {
-    /// Run this. With a grant: now. Without: when a task of the same shape leaves its grant to it.
+    /// Assigns a task. With a grant it starts now. Without one it waits in the backlog until a task
+    /// of the same shape leaves it its grant.
     Assign {
         spec: Arc<TaskSpec>,
         attempt: Attempt,
@@ -178,15 +197,17 @@ pub enum ToWorker {
         shape: ShapeId,
         grant: Option<Grant>,
     },
-    /// Run this method of an actor you host.
+    /// Runs a method of an actor that the worker hosts.
     Execute { spec: Arc<TaskSpec>, attempt: Attempt, epoch: ActorEpoch, values: Vec<Value> },
-    /// If this has not started, give it back.
+    /// Asks for an attempt back, if it has not started.
     TakeBack(AttemptId),
-    /// Stop this attempt.
+    /// Cancels an attempt.
     CancelAttempt { attempt: AttemptId, mode: CancelMode },
-    /// Of the items of this, so many were taken in all, perhaps of an earlier attempt.
+    /// Reports how many items of a task its consumer has consumed in all. Some of them may come
+    /// from an earlier attempt.
     Took { attempt: AttemptId, count: u32 },
-    /// Make this actor; from the newest of its checkpoints that can be read, if there are any.
+    /// Creates an instance of an actor. If there are checkpoints, it starts from the newest that
+    /// can be read.
     Instantiate {
         spec: Arc<ActorSpec>,
         epoch: ActorEpoch,
@@ -194,71 +215,74 @@ pub enum ToWorker {
         grant: Grant,
         checkpoints: Vec<Payload>,
     },
-    /// End this actor, and say when it has ended.
+    /// Destroys an instance. The worker reports when it has ended.
     Destroy(Instance),
-    /// Kill the executor of this actor, which may live on in another.
+    /// Kills the executor of an instance. The actor may restart in another executor.
     Kill(Instance),
-    /// The answer to `Checkpoint`: it is stored.
+    /// The answer to `Checkpoint`: the checkpoint is stored.
     Checkpointed { instance: Instance, sequence: u64 },
     /// The answer to `Watch`.
     Watched { session: Session, alive: bool },
     /// A session that this worker watches is over.
     SessionEnded { session: Session },
-    /// What `Entrust` asked for is done.
+    /// The answer to `Entrust`: the holds are in place.
     Entrusted { call: AttemptId },
-    /// The data of this, which a client put into your store, counts: keep it.
+    /// Retains the blob of an object, which a client put into the worker's object store.
     Keep { object: ObjectId },
-    /// Nobody holds this any more: its data need not be kept.
+    /// Releases the blob of an object: nothing in the cluster holds the object any more.
     Forget { object: ObjectId },
-    /// The answer to `Locate`: who has its data, or why nobody has.
+    /// The answer to `Locate`: the copies, or the error why there are none.
     Located { object: ObjectId, copies: Result<Vec<CopyLocation>, Error> },
-    /// Bring the data of this into your store, from one of these, or from where it was saved if there is none; then
-    /// say `Copied` or `NotBrought`.
+    /// Pulls the data of an object into the worker's object store, from one of these copies, or
+    /// from where it was saved if `from` is empty. The worker answers with `Copied` or
+    /// `NotBrought`.
     Bring { object: ObjectId, from: Vec<CopyLocation> },
-    /// Nobody wants this any more: erase what was saved of it.
+    /// Erases the saved data of an object: nothing in the cluster holds the object any more.
     Erase { object: ObjectId },
-    /// Nothing is left that only you have: you may go.
+    /// Lets the worker leave: no data is left that only it has.
     Leave,
-    /// Take no new work; when `grace` is over, give up what still runs. Then go for good.
+    /// Drains the worker: it takes no new work, and after `grace` it gives up work that still runs.
+    /// Then it leaves for good.
     Drain { grace: Duration },
-    /// The controller is about to end: the same, but afterwards join the next one.
+    /// Drains the worker because the controller is about to end. Afterwards the worker joins the
+    /// next controller.
     WindUp { grace: Duration },
 }
 
-/// Where a copy of an object's data is.
+/// Where a copy of an object is.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct CopyLocation {
-    /// Whose store.
+    /// The worker whose object store has it.
     pub worker: Session,
-    /// Where that worker listens, if it does.
+    /// The address at which that worker listens, if it listens.
     pub address: Option<Arc<str>>,
 }
 
-/// Why a worker gives work back. None of these costs the task anything.
+/// Why a worker refuses work that it was assigned. A refusal costs the task no retry.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Refusal {
-    /// It was asked to, and the work had not started.
+    /// The controller asked for it back, and it had not started.
     TakenBack,
-    /// It is about to leave.
+    /// The worker is about to leave.
     Draining,
-    /// It cannot start an executor now.
+    /// The worker cannot start an executor now.
     Full,
-    /// It cannot start an executor now, because its system refuses it this.
+    /// The worker cannot start an executor now, because its system is at this limit.
     SystemLimit(SystemLimit),
-    /// The executor that it was for did not start.
+    /// The executor for it did not start.
     NotStarted,
-    /// It hosts no such instance.
+    /// The worker hosts no such instance.
     NotHere,
 }
 
-/// What a system refuses to a worker that starts an executor.
+/// A limit of its system that keeps a worker from starting an executor.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum SystemLimit {
-    /// An open file.
+    /// No file descriptor is left.
     Descriptors,
-    /// A process.
+    /// No process is left.
     Processes,
-    /// Memory.
+    /// No memory is left.
     Memory,
 }
 
@@ -274,14 +298,14 @@ impl fmt::Display for SystemLimit {
     }
 }
 
-/// Why an instance ended in good order.
+/// Why an instance ended without a failure.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum ActorExitReason {
-    /// It was told to, or its worker leaves.
+    /// The controller destroyed it, or its worker leaves.
     Requested,
-    /// Nobody called it for too long.
+    /// It was not called for its `idle_ttl`.
     Idle,
-    /// It said so itself.
+    /// Its own code ended it.
     Exited,
 }
 
@@ -290,28 +314,30 @@ pub enum ActorExitReason {
 pub enum AttemptEnd {
     /// User code returned.
     Finished(Vec<Value>),
-    /// User code failed, or took too long.
+    /// User code failed, or exceeded its timeout.
     Failed(Error),
     /// It was cancelled.
     Cancelled,
-    /// Its executor was lost, and how.
+    /// The executor was lost, for this reason.
     Lost(Error),
 }
 
-/// From a worker to the controller.
+/// A message from a worker to the controller.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum FromWorker {
-    /// The link works; work is welcome.
+    /// The worker's link works. It accepts work.
     Joined,
-    /// This goes back.
+    /// The worker refuses an attempt.
     Refused { attempt: AttemptId, reason: Refusal },
-    /// No executor of this runtime starts here, for this reason: give me no work of it.
+    /// No executor of this runtime starts at the worker, for this reason. The controller assigns it
+    /// no work of that runtime.
     Unable { runtime: Arc<str>, error: Error },
-    /// One has started.
+    /// An executor of this runtime has started after all.
     Able { runtime: Arc<str> },
-    /// User code runs.
+    /// User code of an attempt runs.
     Started { attempt: AttemptId },
-    /// An attempt ended. `next` has its grant now.
+    /// An attempt ended. `next` is the attempt that has its grant now. `kept` are the referents
+    /// that its executor still has references to.
     Ended {
         attempt: AttemptId,
         end: AttemptEnd,
@@ -319,29 +345,32 @@ pub enum FromWorker {
         ran_for: Duration,
         next: Option<AttemptId>,
     },
-    /// User code gave an item: for the caller of a direct call, otherwise for whoever owns the task.
+    /// User code yielded an item. `to` is the caller of a direct call. Otherwise the item goes to
+    /// the owner of the task.
     Yielded { attempt: AttemptId, to: Option<Session>, index: u32, value: Value },
-    /// User code waits for other tasks: its CPUs are free.
+    /// User code waits for other tasks. Its CPUs are free.
     Blocked { attempt: AttemptId },
-    /// It goes on.
+    /// User code goes on after it was blocked.
     Resumed { attempt: AttemptId },
-    /// The actor is ready.
+    /// An instance of an actor is ready for calls.
     ActorReady { instance: Instance },
-    /// Its constructor failed.
+    /// The constructor of an actor failed.
     ActorFailed { instance: Instance, error: Error },
-    /// Its executor was lost, and how.
+    /// The executor of an instance was lost, for this reason.
     ActorDied { instance: Instance, error: Error },
-    /// It ended in good order.
+    /// An instance ended without a failure.
     ActorDestroyed { instance: Instance, exit: ActorExitReason },
-    /// Its state, to start from after this life.
+    /// The state of an instance, from which the actor's next instance starts.
     Checkpoint { instance: Instance, sequence: u64, payload: Payload },
-    /// Does this session live? Tell me when it ends.
+    /// Asks whether a session is alive, and for a message when it ends.
     Watch { session: Session },
-    /// The actor was not made here, for this reason; that costs it nothing.
+    /// The worker did not create an instance, for this reason. The refusal costs the actor no
+    /// restart.
     ActorRefused { instance: Instance, reason: Refusal },
-    /// A call's answer names things. They are held for `to` until it accepts the answer, and `kept` by
-    /// the instance; the answer leaves when this is done. `stored` are those of its values whose data is in my
-    /// store: they are objects from now on.
+    /// Asks for holds on the referents that a call's answer names. They are held for `to` until it
+    /// accepts the answer, and those in `kept` also by the instance. The answer leaves when the
+    /// holds are in place. `stored` are those of its values whose data is in the worker's object
+    /// store: each becomes an object.
     Entrust {
         call: AttemptId,
         to: Session,
@@ -350,48 +379,49 @@ pub enum FromWorker {
         instance: Instance,
         kept: Vec<Referent>,
     },
-    /// An actor lets go of things it kept.
+    /// An instance releases referents that it held.
     Dropped { instance: Instance, things: Vec<Referent> },
-    /// Who has the data of this?
+    /// Asks which workers have a copy of an object.
     Locate { object: ObjectId },
-    /// I have a copy of it now.
+    /// The worker's object store has a copy of an object now.
     Copied { object: ObjectId },
-    /// I have it no more, for this reason.
+    /// The worker's object store has lost its copy of an object, for this reason.
     CopyLost { object: ObjectId, error: Error },
-    /// I was told to bring it, and could not, for this reason.
+    /// A `Bring` failed, for this reason.
     NotBrought { object: ObjectId, error: Error },
-    /// Calls that went direct and ended.
+    /// Reports direct calls that ended.
     CallsEnded(Vec<CallReport>),
     /// User code printed something.
     Printed { source: OutputSource, output: PrintedLines },
-    /// The worker is about to leave: no new work.
+    /// The worker is about to leave and takes no new work.
     Draining,
-    /// The worker is about to leave, and has nothing more to do: when may it go?
+    /// The worker is about to leave, and no work is left on it. It asks when it may go.
     Emptied,
-    /// Nothing is left here; the worker goes. What was on its way here never started.
+    /// The worker goes: no work is left on it. Attempts that were still on their way to it never
+    /// started.
     Leaving,
 }
 
-/// What the controller is told of a call that went direct.
+/// A report to the controller about a direct call that ended.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct CallReport {
     /// The call.
     pub task: TaskId,
     /// The method.
     pub method: Arc<str>,
-    /// The actor it went to.
+    /// The instance that it was sent to.
     pub instance: Instance,
     /// How long it ran.
     pub ran_for: Duration,
-    /// What it failed with, if it failed.
+    /// The error, if it failed.
     pub error: Option<Error>,
 }
 
-/// From a client to the worker that hosts an actor.
+/// A message from a client to the worker that hosts an actor.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum ToHost {
-    /// Run this method. Calls of one caller to one instance are numbered 0, 1, 2, … and run in that order.
-    /// Of its items, so many were taken, of an earlier attempt.
+    /// Runs a method. The calls of one caller to one instance are numbered 0, 1, 2, … and start in
+    /// that order. `took` is how many items of an earlier attempt the caller has consumed.
     Call {
         spec: Arc<TaskSpec>,
         attempt: Attempt,
@@ -400,14 +430,14 @@ pub enum ToHost {
         values: Vec<Value>,
         took: u32,
     },
-    /// Stop this call.
+    /// Cancels a call.
     CancelCall { call: TaskId, mode: CancelMode },
-    /// Of the items of this, so many were taken in all.
+    /// Reports how many items of a call the caller has consumed in all.
     Took { call: TaskId, count: u32 },
 }
 
 impl ToHost {
-    /// The call that the message is about.
+    /// Returns the call that the message is about.
     pub fn call(&self) -> TaskId {
         match self {
             ToHost::Call { spec, .. } => spec.id,
@@ -416,13 +446,14 @@ impl ToHost {
     }
 }
 
-/// From a worker to a client whose calls it hosts.
+/// A message from a worker to a client that calls one of its actors.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum FromHost {
-    /// The call ended, after so many items. They come through the controller, perhaps later than this.
+    /// The call ended after `items` items. The items come through the controller, perhaps later
+    /// than this.
     CallEnded { attempt: AttemptId, outcome: Outcome, items: u32 },
     /// The call never reached the actor.
     CallRefused { attempt: AttemptId, reason: Refusal },
-    /// The call is over because its actor's executor is; it may have run.
+    /// The call was lost with the executor of its actor. It may have run.
     CallLost { attempt: AttemptId, error: Error },
 }

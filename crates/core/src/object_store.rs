@@ -1,25 +1,31 @@
-//! A node's store of large values: what is in memory and what on the disk, who reads it, and what makes room.
+//! A node's object store: which blobs are in memory and which on disk, which processes read them,
+//! and how room is made.
 //!
 //! ```text
-//!            created          sealed            nobody reads it, room is needed
-//!   (room) ──────────▶ Filling ──────▶ Memory ◀─────────────────────────▶ Leaving ──▶ Disk
-//!                         │              ▲  read again, or it did not work                │ somebody
-//!     its process is gone │              └──────────────── Coming ◀───────────────────────┘ reads it
-//!                         ▼
-//!                      dropped, as anything is that neither the cluster keeps nor anybody reads
+//!           created           sealed           no pins, room is needed          written
+//!   (room) ─────────▶ Filling ───────▶ Memory ────────────────────────▶ Spilling ─────▶ Disk
+//!                        │              ▲  ▲    pinned, or disk error      │              │
+//!    its process is gone │              │  └───────────────────────────────┘          pin │
+//!                        ▼         read │                                       requested │
+//!                    (dropped)          └─── Loading ◀──────────────── LoadQueued ◀───────┘
+//!                                                       room granted
 //! ```
 //!
-//! Whoever reads a blob has it **pinned**: its memory stays where it is, whatever becomes of the object. A pin is
-//! returned by its process, or goes with it. What a process had pinned when it forked, its child may go on
-//! reading: that stays pinned until the process is gone, and all that it started with it.
+//! A blob that the cluster does not retain is dropped when no process pins or owns it.
 //!
-//! The process that made a blob **owns** it until the cluster keeps it, or nobody wants it. An owned blob is not
-//! dropped. Its owner does not read it, so it may go to the disk.
+//! A process that reads a blob **pins** it: the blob's memory stays in place, whatever happens to
+//! the object. The process returns the pin, or the pin goes with the process. If the process forks,
+//! its child may go on reading. Such a pin stays until the process is gone, and everything that it
+//! started with it.
 //!
-//! Memory is given out up to a limit. Who asks for more waits, in the order of asking, while what was not read
-//! for longest goes to the disk; if nobody was given any for long, the answer is `Exhausted`, with the figures.
-//! Nothing is counted twice: what is on its way to the disk has its memory until it is there, and what
-//! comes back has it from when that begins.
+//! The process that created a blob **owns** it until the cluster retains the blob or has no use for
+//! it. An owned blob is not dropped. Its owner does not read it, so it may be spilled.
+//!
+//! Memory is granted up to a limit. A request above the limit waits, in order, while the least
+//! recently used blobs are spilled. If no request was granted room for long, it fails with
+//! `Exhausted` and the usage of the store. No memory is counted twice: a blob that is being spilled
+//! keeps its memory until it is written, and a blob that is being loaded has its memory from the
+//! start.
 
 mod blob_table;
 mod check;
@@ -39,68 +45,69 @@ use std::collections::VecDeque;
 use std::time::Duration;
 use users::BlobUsers;
 
-/// What a store may take, and how long it is waited for.
+/// The limits of a store.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Config {
-    /// The most bytes in memory.
+    /// The most bytes of blobs in memory.
     pub limit: u64,
-    /// Whether there is a disk for what has no room.
+    /// Whether blobs may be spilled to disk.
     pub spills: bool,
-    /// Who waits for room is refused when nobody was given any for this long.
+    /// A request that waits for room is refused when no request was granted room for this long.
     pub patience: Duration,
 }
 
-/// How full a store is, in bytes.
+/// The usage of a store, in bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct StoreUsage {
-    /// The most that may be in memory.
+    /// The most bytes that may be in memory.
     pub limit: u64,
-    /// What is.
+    /// The bytes in memory.
     pub used: u64,
-    /// What is on the disk.
+    /// The bytes on disk.
     pub spilled: u64,
-    /// What went to the disk in all, also what came back since.
+    /// All bytes that were ever written to disk, also those that were loaded since.
     pub written: u64,
 }
 
-/// See the [module](self).
+/// The state machine of an object store. See the [module](self).
 #[derive(Debug)]
 pub struct ObjectStore {
     config: Config,
     blobs: BlobTable,
-    /// Bytes of memory that are taken.
+    /// Bytes of memory in use.
     used: u64,
-    /// Of those, what was asked for ahead of need, and is not filled yet.
+    /// The bytes of `used` that were granted ahead of need and are not filled yet.
     ahead: u64,
-    /// Bytes on the disk.
+    /// Bytes on disk.
     spilled: u64,
-    /// Bytes that went there in all.
+    /// All bytes that were ever written to disk.
     written: u64,
-    /// What goes there now, and what it takes.
-    leaving: Set<BlobId>,
-    leaving_bytes: u64,
-    /// What somebody wants to have back from there.
-    wanted: Set<BlobId>,
-    /// Who waits for room, the first first, and for how much in all.
+    /// The blobs that are being spilled, and their bytes.
+    spilling: Set<BlobId>,
+    spilling_bytes: u64,
+    /// The blobs on disk for which a request waits.
+    load_queue: Set<BlobId>,
+    /// The requests that wait for room, in order, and their bytes.
     waiting: VecDeque<RoomRequest>,
     waiting_bytes: u64,
-    /// When somebody was last given room.
+    /// When a request was last granted room.
     given_at: Time,
-    /// What the disk said when it last failed, and when it is tried again.
+    /// The last error of the disk, and when the disk is tried again.
     disk_failed: Option<(Error, Time)>,
-    /// When it is looked at whether memory goes back to the system, if some was freed.
-    rest_at: Option<Time>,
-    /// Since that was decided, more was freed: there is much to do.
+    /// When to decide whether to trim memory. Set when some was freed.
+    trim_at: Option<Time>,
+    /// Whether more memory was freed since `rest_at` was set.
     was_freed: bool,
+    /// The blobs that each process fills, owns or has pinned.
     processes: Map<ProcessId, Set<BlobId>>,
 }
 
-/// Somebody who waits for room.
+/// A request that waits for room.
 #[derive(Debug)]
 struct RoomRequest {
     bytes: u64,
-    why: RoomPurpose,
-    /// Since when.
+    purpose: RoomPurpose,
+    /// When it was made.
     since: Time,
 }
 
@@ -110,17 +117,17 @@ enum RoomPurpose {
     Load(BlobId),
 }
 
-/// So long nothing is freed before memory goes back to the system.
+/// Memory is trimmed when none was freed for this long.
 const TRIM_DELAY: Duration = Duration::from_secs(5);
-/// Room is given out ahead of need while no more than this part of the memory is taken ...
+/// Room is granted ahead of need while at most one part in `MUCH_PART` of the memory is in use ...
 const MUCH_PART: u64 = 2;
-/// ... and no more of it than this part.
+/// ... and to at most one part in `AHEAD_PART` of the memory.
 const AHEAD_PART: u64 = 8;
-/// So long after the disk failed it is tried again.
+/// How long after an error the disk is tried again.
 const DISK_PAUSE: Duration = Duration::from_secs(1);
 
 impl ObjectStore {
-    /// An empty one.
+    /// Creates an empty store.
     pub fn new(config: Config) -> ObjectStore {
         ObjectStore {
             config,
@@ -129,58 +136,59 @@ impl ObjectStore {
             ahead: 0,
             spilled: 0,
             written: 0,
-            leaving: Set::default(),
-            leaving_bytes: 0,
-            wanted: Set::default(),
+            spilling: Set::default(),
+            spilling_bytes: 0,
+            load_queue: Set::default(),
             waiting: VecDeque::new(),
             waiting_bytes: 0,
             given_at: Time::ZERO,
             disk_failed: None,
-            rest_at: None,
+            trim_at: None,
             was_freed: false,
             processes: Map::default(),
         }
     }
 
-    /// Bytes in memory.
+    /// Returns the bytes in memory.
     pub fn used(&self) -> u64 {
         self.used
     }
 
-    /// Bytes on the disk.
+    /// Returns the bytes on disk.
     pub fn spilled(&self) -> u64 {
         self.spilled
     }
 
-    /// How full it is.
-    pub fn figures(&self) -> StoreUsage {
+    /// Returns the usage of the store.
+    pub fn usage(&self) -> StoreUsage {
         let (limit, used) = (self.config.limit, self.used);
         StoreUsage { limit, used, spilled: self.spilled, written: self.written }
     }
 
-    /// How many bytes it has, how many processes read it, and whether it is in memory.
+    /// Returns the size of a blob in bytes, how many processes have it pinned, and whether it is in
+    /// memory.
     pub fn look(&self, blob: BlobId) -> Option<(u64, usize, bool)> {
         let entry = self.blobs.get(blob)?;
-        Some((entry.bytes, entry.users.pins(), entry.place.is_in_memory()))
+        Some((entry.bytes, entry.users.pins(), entry.state.is_in_memory()))
     }
 
-    /// When [`Event::TimePassed`] is due.
+    /// Returns when [`Event::TimePassed`] is due.
     pub fn next_wake(&self) -> Option<Time> {
-        let first = self.waiting.front().filter(|_| self.leaving.is_empty());
+        let first = self.waiting.front().filter(|_| self.spilling.is_empty());
         let Some(first) = first else {
-            return self.rest_at; // For those who wait there is nothing to be done, or something is.
+            return self.trim_at; // No request waits, or a spill is making room.
         };
         let retry = self.disk_failed.as_ref().map(|(_, until)| *until);
-        [Some(self.patience_ends(first)), retry, self.rest_at].into_iter().flatten().min()
+        [Some(self.patience_ends(first)), retry, self.trim_at].into_iter().flatten().min()
     }
 
-    /// Takes note of what happened.
+    /// Handles an event. Appends its effects to `effects`.
     pub fn handle(&mut self, now: Time, event: Event, effects: &mut Vec<Effect>) {
         match event {
             Event::CreateRequested { request, process, bytes, speculative: ahead } => {
                 let why = RoomPurpose::Create { request, process, ahead };
                 if ahead && !self.has_much_room(bytes) {
-                    let error = Error::exhausted("there is no room to spare in this node's store");
+                    let error = Error::exhausted("no room ahead of need in this node's store");
                     return effects.push(Effect::Refuse { request, error });
                 }
                 self.wait(now, bytes, why, effects);
@@ -190,12 +198,12 @@ impl ObjectStore {
             Event::Disowned { blob } => self.disowned(blob, effects),
             Event::Retained { blob } => {
                 if let Some(entry) = self.blobs.get_mut(blob) {
-                    entry.kept = true;
+                    entry.retained = true;
                 }
             }
             Event::Forgotten { blob } => {
                 if let Some(entry) = self.blobs.get_mut(blob) {
-                    entry.kept = false;
+                    entry.retained = false;
                     self.look_at(blob, effects);
                 }
             }
@@ -203,7 +211,7 @@ impl ObjectStore {
                 self.pin_asked(now, request, process, blob, effects);
             }
             Event::Unpinned { process, blob } => self.unpinned(process, blob, effects),
-            Event::RequestCancelled { request } => self.given_up(request, effects),
+            Event::RequestCancelled { request } => self.cancel_request(request, effects),
             Event::Forked { process } => self.forked(process),
             Event::ProcessGone { process } => self.process_gone(process, effects),
             Event::SpillEnded { blob, result } => self.spill_ended(now, blob, result, effects),
@@ -214,20 +222,23 @@ impl ObjectStore {
         self.rest(now, effects);
     }
 
-    /// What is free has its memory, so that it is quick to use again; unless nothing was freed for some time.
+    /// Trims free memory, if none was freed for some time. Until then it stays allocated, so that
+    /// it is quick to use again.
     fn rest(&mut self, now: Time, effects: &mut Vec<Effect>) {
-        let is_due = self.rest_at.is_some_and(|at| at <= now);
+        let is_due = self.trim_at.is_some_and(|at| at <= now);
         if is_due && !self.was_freed {
-            self.rest_at = None;
+            self.trim_at = None;
             effects.push(Effect::TrimMemory);
-        } else if self.was_freed && (is_due || self.rest_at.is_none()) {
-            // It is not put off each time: whoever keeps time would be told each time.
-            self.rest_at = Some(now + TRIM_DELAY);
+        } else if self.was_freed && (is_due || self.trim_at.is_none()) {
+            // The timer is not moved with every free, since the shell would have to set its timer
+            // each time.
+            self.trim_at = Some(now + TRIM_DELAY);
             self.was_freed = false;
         }
     }
 
-    /// Whether there is room for what may not be needed, and few have such.
+    /// Returns whether there is room for a speculative request: little memory is in use, and little
+    /// of it ahead of need.
     fn has_much_room(&self, bytes: u64) -> bool {
         self.waiting.is_empty()
             && self.used.saturating_add(bytes) <= self.config.limit / MUCH_PART
@@ -240,34 +251,35 @@ impl ObjectStore {
             return self.refuse(why, &error, effects);
         }
         self.waiting_bytes += bytes;
-        self.waiting.push_back(RoomRequest { bytes, why, since: now });
+        self.waiting.push_back(RoomRequest { bytes, purpose: why, since: now });
     }
 
-    /// Until when somebody waits if nobody is given room before: as long as there is some, it will be his turn.
+    /// Returns when a waiting request is refused, if no request is granted room before. As long as
+    /// others are, its turn will come.
     fn patience_ends(&self, waiting: &RoomRequest) -> Time {
         waiting.since.max(self.given_at) + self.config.patience
     }
 
-    /// Those that are meant wait no longer.
+    /// Removes the waiting requests that `who` selects.
     fn stop_waiting(&mut self, who: impl Fn(&RoomPurpose) -> bool) {
         self.waiting.retain(|waiting| {
-            let stops = who(&waiting.why);
+            let stops = who(&waiting.purpose);
             self.waiting_bytes -= if stops { waiting.bytes } else { 0 };
             !stops
         });
     }
 
-    fn given_up(&mut self, request: RequestId, effects: &mut Vec<Effect>) {
+    fn cancel_request(&mut self, request: RequestId, effects: &mut Vec<Effect>) {
         let is_it = |why: &RoomPurpose| matches!(why, RoomPurpose::Create { request: one, .. } if *one == request);
-        let asked = self.waiting.iter().any(|waiting| is_it(&waiting.why));
+        let asked = self.waiting.iter().any(|waiting| is_it(&waiting.purpose));
         self.stop_waiting(is_it);
         let wants = |blob: &BlobId| {
             let entry = self.blobs.get_mut(*blob).expect("it is wanted");
             entry.users.stop_asking(request)
         };
-        let wanted = self.wanted.iter().copied().find(wants);
+        let wanted = self.load_queue.iter().copied().find(wants);
         if asked || wanted.is_some() {
-            let error = Error::cancelled("whoever asked for it does not wait any more");
+            let error = Error::cancelled("the request was cancelled");
             effects.push(Effect::Refuse { request, error });
         }
         if let Some(blob) = wanted {
@@ -275,18 +287,18 @@ impl ObjectStore {
         }
     }
 
-    /// If nobody wants to have it back any more, it stays on the disk; what is being read comes all the same.
+    /// Leaves a blob on disk if no request waits for it any more. A load that has begun goes on.
     fn stop_fetching(&mut self, blob: BlobId, effects: &mut Vec<Effect>) {
         let entry = self.blobs.get_mut(blob).expect("it was wanted");
-        if entry.place == BlobState::LoadQueued && !entry.users.is_wanted() {
-            entry.place = BlobState::Disk;
-            self.wanted.remove(&blob);
+        if entry.state == BlobState::LoadQueued && !entry.users.is_wanted() {
+            entry.state = BlobState::Disk;
+            self.load_queue.remove(&blob);
             self.stop_waiting(|why| *why == RoomPurpose::Load(blob));
             self.look_at(blob, effects);
         }
     }
 
-    /// Gives room to those who wait, in their order, and has the disk take what it can.
+    /// Grants room to waiting requests, in order, and spills blobs for the others.
     fn make_room(&mut self, now: Time, effects: &mut Vec<Effect>) {
         if self.disk_failed.as_ref().is_some_and(|(_, until)| *until <= now) {
             self.disk_failed = None;
@@ -295,7 +307,7 @@ impl ObjectStore {
             if self.used + first.bytes > self.config.limit {
                 break;
             }
-            let first = self.waiting.pop_front().expect("it is there");
+            let first = self.waiting.pop_front().expect("the front was just seen");
             self.waiting_bytes -= first.bytes;
             self.used += first.bytes;
             self.given_at = now;
@@ -307,7 +319,7 @@ impl ObjectStore {
 
     fn give_room(
         &mut self,
-        RoomRequest { bytes, why, .. }: RoomRequest,
+        RoomRequest { bytes, purpose: why, .. }: RoomRequest,
         effects: &mut Vec<Effect>,
     ) {
         match why {
@@ -318,41 +330,42 @@ impl ObjectStore {
                 effects.push(Effect::GrantRoom { request, blob, bytes });
             }
             RoomPurpose::Load(blob) => {
-                self.blobs.get_mut(blob).expect("it is wanted").place = BlobState::Loading;
+                self.blobs.get_mut(blob).expect("it is wanted").state = BlobState::Loading;
                 effects.push(Effect::Load { blob, bytes });
             }
         }
     }
 
-    /// Has as much written as those need who wait, what was not used for longest first.
+    /// Spills as many idle blobs as the waiting requests need, least recently used first.
     fn spill(&mut self, effects: &mut Vec<Effect>) {
         if !self.config.spills || self.disk_failed.is_some() {
             return;
         }
         let needed = self.used + self.waiting_bytes;
-        let mut missing = needed.saturating_sub(self.config.limit + self.leaving_bytes);
+        let mut missing = needed.saturating_sub(self.config.limit + self.spilling_bytes);
         while missing > 0
             && let Some(blob) = self.blobs.take_oldest()
         {
             let entry = self.blobs.get_mut(blob).expect("it is idle");
-            entry.place = BlobState::Spilling;
+            entry.state = BlobState::Spilling;
             missing = missing.saturating_sub(entry.bytes);
-            self.leaving.insert(blob);
-            self.leaving_bytes += entry.bytes;
+            self.spilling.insert(blob);
+            self.spilling_bytes += entry.bytes;
             effects.push(Effect::Spill { blob });
         }
     }
 
-    /// Who has waited for long enough is told how things are, unless something is being done about it.
+    /// Refuses the requests that have waited for too long, unless a spill is about to make room.
     fn give_up(&mut self, now: Time, effects: &mut Vec<Effect>) {
-        if !self.leaving.is_empty() {
+        if !self.spilling.is_empty() {
             return;
         }
-        // Who asked first has waited for longest.
+        // The first request has waited for longest.
         while let Some(first) = self.waiting.front()
             && self.patience_ends(first) <= now
         {
-            let RoomRequest { bytes, why, .. } = self.waiting.pop_front().expect("it is there");
+            let RoomRequest { bytes, purpose: why, .. } =
+                self.waiting.pop_front().expect("one is there");
             self.waiting_bytes -= bytes;
             let error = self.exhausted(bytes);
             self.refuse(why, &error, effects);
@@ -366,8 +379,8 @@ impl ObjectStore {
             }
             RoomPurpose::Load(blob) => {
                 let entry = self.blobs.get_mut(blob).expect("it is wanted");
-                entry.place = BlobState::Disk;
-                self.wanted.remove(&blob);
+                entry.state = BlobState::Disk;
+                self.load_queue.remove(&blob);
                 for (request, _) in entry.users.take_wanted() {
                     effects.push(Effect::Refuse { request, error: error.clone() });
                 }
@@ -379,9 +392,10 @@ impl ObjectStore {
     fn sealed(&mut self, blob: BlobId, effects: &mut Vec<Effect>) {
         let Some(entry) = self.blobs.get_mut(blob) else { return };
         if let Some(process) = entry.users.take_filler() {
-            self.ahead -= if std::mem::take(&mut entry.ahead) { entry.bytes } else { 0 };
-            entry.place = BlobState::Memory;
-            // It is its process's until the cluster keeps it; nobody reads it, so it may go to the disk.
+            self.ahead -= if std::mem::take(&mut entry.speculative) { entry.bytes } else { 0 };
+            entry.state = BlobState::Memory;
+            // The blob belongs to its process until the cluster retains it. No process reads it, so
+            // it may be spilled.
             entry.users.set_owner(process);
             self.look_at(blob, effects);
         }
@@ -414,7 +428,7 @@ impl ObjectStore {
             let error = Error::not_found(format!("value {} is not in this store", blob.0));
             return effects.push(Effect::Refuse { request, error });
         };
-        match entry.place {
+        match entry.state {
             BlobState::Filling => {
                 let error = Error::not_ready(format!("value {} is not complete yet", blob.0));
                 effects.push(Effect::Refuse { request, error });
@@ -425,9 +439,9 @@ impl ObjectStore {
             }
             BlobState::LoadQueued | BlobState::Loading => entry.users.want(request, process),
             BlobState::Disk => {
-                entry.place = BlobState::LoadQueued;
+                entry.state = BlobState::LoadQueued;
                 entry.users.want(request, process);
-                self.wanted.insert(blob);
+                self.load_queue.insert(blob);
                 let bytes = entry.bytes;
                 self.wait(now, bytes, RoomPurpose::Load(blob), effects);
             }
@@ -456,7 +470,7 @@ impl ObjectStore {
         self.look_at(blob, effects);
     }
 
-    /// A process may have nothing more to do with a blob.
+    /// Removes the blob from a process's list, if the process neither owns nor pins it.
     fn forget_process(&mut self, process: ProcessId, blob: BlobId) {
         let users = self.blobs.get_mut(blob).map(|entry| &mut entry.users);
         if users
@@ -485,7 +499,7 @@ impl ObjectStore {
         self.stop_waiting(
             |why| matches!(why, RoomPurpose::Create { process: by, .. } if *by == process),
         );
-        for blob in self.wanted.iter().copied().collect::<Vec<_>>() {
+        for blob in self.load_queue.iter().copied().collect::<Vec<_>>() {
             let entry = self.blobs.get_mut(blob).expect("it is wanted");
             entry.users.stop_wanting(process);
             self.stop_fetching(blob, effects);
@@ -500,40 +514,41 @@ impl ObjectStore {
         }
     }
 
-    /// Something has changed about who needs it.
+    /// Drops a blob that is not needed any more, or marks it idle if it is not pinned. Called after
+    /// every change of its users.
     fn look_at(&mut self, blob: BlobId, effects: &mut Vec<Effect>) {
-        let entry = self.blobs.get_mut(blob).expect("something has changed about it");
-        let abandoned = match entry.place {
+        let entry = self.blobs.get_mut(blob).expect("a blob that changed exists");
+        let abandoned = match entry.state {
             BlobState::Filling => {
                 entry.users.filled_by().is_none_or(|by| !self.processes.contains_key(&by))
             }
             BlobState::Memory | BlobState::Spilling | BlobState::Disk => true,
             BlobState::LoadQueued | BlobState::Loading => !entry.users.is_wanted(),
         };
-        if !entry.kept && !entry.users.is_needed() && abandoned {
-            // What is being written or read is dropped when that has ended.
-            if !matches!(entry.place, BlobState::Spilling | BlobState::Loading) {
+        if !entry.retained && !entry.users.is_needed() && abandoned {
+            // A blob that is being written or read is dropped when that has ended.
+            if !matches!(entry.state, BlobState::Spilling | BlobState::Loading) {
                 self.drop_blob(blob, effects);
             }
-        } else if !entry.users.is_pinned() && entry.place == BlobState::Memory {
+        } else if !entry.users.is_pinned() && entry.state == BlobState::Memory {
             self.blobs.mark_idle(blob);
         }
     }
 
     fn drop_blob(&mut self, blob: BlobId, effects: &mut Vec<Effect>) {
         let entry = self.blobs.remove(blob).expect("it is dropped once");
-        self.ahead -= if entry.ahead { entry.bytes } else { 0 };
-        if entry.place.is_in_memory() {
+        self.ahead -= if entry.speculative { entry.bytes } else { 0 };
+        if entry.state.is_in_memory() {
             self.used -= entry.bytes;
             self.was_freed = true;
         }
-        if entry.place.is_on_disk() {
+        if entry.state.is_on_disk() {
             self.spilled -= entry.bytes;
         }
-        if self.wanted.remove(&blob) {
+        if self.load_queue.remove(&blob) {
             self.stop_waiting(|why| *why == RoomPurpose::Load(blob));
         }
-        // Data that cannot be read back may still be its maker's.
+        // A blob that could not be loaded may still have an owner.
         for process in entry.users.filled_by().into_iter().chain(entry.users.owner()) {
             self.forget_process(process, blob);
         }
@@ -547,23 +562,23 @@ impl ObjectStore {
         result: Result<(), Error>,
         effects: &mut Vec<Effect>,
     ) {
-        if !self.leaving.remove(&blob) {
+        if !self.spilling.remove(&blob) {
             return;
         }
         let entry = self.blobs.get_mut(blob).expect("it was leaving");
-        self.leaving_bytes -= entry.bytes;
-        entry.place = BlobState::Memory;
-        let needed = entry.kept || entry.users.is_needed();
+        self.spilling_bytes -= entry.bytes;
+        entry.state = BlobState::Memory;
+        let needed = entry.retained || entry.users.is_needed();
         match result {
             Ok(()) if needed && !entry.users.is_pinned() => {
-                entry.place = BlobState::Disk;
+                entry.state = BlobState::Disk;
                 self.used -= entry.bytes;
                 self.was_freed = true;
                 self.spilled += entry.bytes;
                 self.written += entry.bytes;
                 effects.push(Effect::FreeMemory { blob });
             }
-            // Somebody has begun to read it, or nobody needs it.
+            // The blob was pinned meanwhile, or is not needed any more.
             Ok(()) => {
                 if needed {
                     effects.push(Effect::FreeDisk { blob });
@@ -579,14 +594,14 @@ impl ObjectStore {
 
     fn load_ended(&mut self, blob: BlobId, result: Result<(), Error>, effects: &mut Vec<Effect>) {
         let Some(entry) = self.blobs.get_mut(blob) else { return };
-        if entry.place != BlobState::Loading {
+        if entry.state != BlobState::Loading {
             return;
         }
-        self.wanted.remove(&blob);
+        self.load_queue.remove(&blob);
         let wanted = entry.users.take_wanted();
         match result {
             Ok(()) => {
-                entry.place = BlobState::Memory;
+                entry.state = BlobState::Memory;
                 self.spilled -= entry.bytes;
                 effects.push(Effect::FreeDisk { blob });
                 for (request, process) in wanted {
@@ -596,7 +611,7 @@ impl ObjectStore {
                 self.look_at(blob, effects);
             }
             Err(error) if error.kind() == ErrorKind::Exhausted => {
-                entry.place = BlobState::Disk;
+                entry.state = BlobState::Disk;
                 self.used -= entry.bytes;
                 for (request, _) in wanted {
                     effects.push(Effect::Refuse { request, error: error.clone() });
@@ -615,14 +630,15 @@ impl ObjectStore {
 
     fn too_large(&self, bytes: u64) -> Error {
         Error::exhausted(format!(
-            "{} do not fit into this node's store, which may take {} in all: pass it in parts, or give the \
-             store more",
+            "{} do not fit into this node's store, which may take {} in all: pass it in parts, or give \
+             the store more memory",
             format_bytes(bytes),
             format_bytes(self.config.limit)
         ))
     }
 
-    /// Says so, with the figures, if somebody waits for room.
+    /// Returns the error for the first request that waits for room, with the usage of the store, if
+    /// one waits.
     pub fn lack_of_room(&self) -> Option<Error> {
         self.waiting.front().map(|waiting| self.exhausted(waiting.bytes))
     }
@@ -638,12 +654,12 @@ impl ObjectStore {
             Some((error, _)) => {
                 format!("nothing more could be written to the disk ({})", error.message())
             }
-            None if !self.config.spills => "there is no disk for the rest".into(),
+            None if !self.config.spills => "there is no disk to spill to".into(),
             None => format!("{} are on the disk", format_bytes(self.spilled)),
         };
         Error::exhausted(format!(
-            "no room for {} in this node's store: {} of {} are used, {} of it are being read, {disk}. Let go \
-             of what is not needed any more, or give the store more",
+            "no room for {} in this node's store: {} of {} are used, {} of it are being read, {disk}. Release \
+             references that are not needed any more, or give the store more memory",
             format_bytes(bytes),
             format_bytes(self.used),
             format_bytes(self.config.limit),

@@ -1,21 +1,22 @@
-//! What user code prints, on its way to whoever submitted it: worker, controller, client.
+//! Printed output of user code, on its way from the worker through the controller to the client
+//! that submitted the work.
 //!
-//! It is told for people to see, not kept: where it cannot be passed on at once it is dropped and counted.
-//! What is kept is the worker's log of each attempt.
+//! This output is for people to see and is not stored. If it cannot be forwarded at once, it is
+//! dropped and counted. The stored copy is the worker's log of each attempt.
 
 use crate::message::{AttemptId, Instance};
 use std::sync::Arc;
 
-/// Whose output it is.
+/// The work that printed some output.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum OutputSource {
-    /// An attempt's.
+    /// An attempt of a task.
     Task(AttemptId),
-    /// That of a life of an actor.
+    /// An instance of an actor.
     Actor(Instance),
 }
 
-/// Where it was printed.
+/// The stream to which a line was printed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum StdStream {
     /// Standard output.
@@ -24,49 +25,51 @@ pub enum StdStream {
     Err,
 }
 
-/// Some lines that were printed, one after the other.
+/// Consecutive lines of one process's output.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PrintedLines {
-    /// By which process, as its own machine calls it.
+    /// The process that printed them, by its process id on its own machine.
     pub pid: u32,
-    /// Where to.
+    /// The stream to which it printed.
     pub stream: StdStream,
-    /// The lines, without the end of the last.
+    /// The lines, without the last line's end.
     pub text: Option<Arc<str>>,
-    /// So many lines were printed before these and left out: there were too many of them.
+    /// How many lines before these were left out, because the process printed too many.
     pub dropped: u64,
-    /// So many lines were lost on the way here, of whoever printed them: nobody took them in time.
+    /// How many earlier lines of the same source were lost on the way, because they were not read
+    /// in time.
     pub missed: u64,
 }
 
 impl PrintedLines {
-    /// How many lines it stands for.
+    /// Returns how many lines this stands for, with the dropped and missed ones.
     pub fn lines(&self) -> u64 {
         let here = self.text.as_ref().map_or(0, |text| text.split('\n').count() as u64);
         here + self.dropped + self.missed
     }
 }
 
-/// Output, and who printed it.
+/// Output, with the task or actor that printed it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct AttributedOutput {
-    /// Whose it is.
+    /// The work that printed it.
     pub source: OutputSource,
-    /// The function; the name or the class of the actor.
+    /// The name of the function, or the name or class of the actor.
     pub name: Arc<str>,
-    /// On which machine.
+    /// The machine on which it was printed.
     pub hostname: Arc<str>,
-    /// What was printed.
+    /// The lines.
     pub output: PrintedLines,
 }
 
-/// Who is shown what a client's work prints.
+/// The process that is shown the output of a client's work.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Audience {
-    /// Nobody, unless said otherwise.
+    /// No process. This is the default.
     Nobody,
     /// The client itself.
     Me,
-    /// Whoever is shown what this task or actor prints: the client is a part of it.
+    /// The process that is shown the output of this task or actor. The client is an executor that
+    /// runs it.
     OfSource(OutputSource),
 }

@@ -1,50 +1,55 @@
-//! Bugs planted for the simulator to find. Without the feature `planted-bugs`, which nothing that is
-//! shipped turns on, every question is answered `false` at compile time.
+//! Bugs planted for the simulator to find. Without the feature `planted-bugs`, which no shipped
+//! build turns on, `planted!` is `false` at compile time.
 
-/// The bugs. Each is asked for at the one place that would be wrong.
+/// The bugs. The code asks for each at the one place that the bug makes wrong.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[cfg_attr(not(feature = "planted-bugs"), allow(dead_code))]
 pub enum Bug {
-    /// The controller takes a result from an attempt that is not the current one.
+    /// The controller accepts a result from an attempt that is not the current one.
     StaleResultAccepted,
     /// A task that ended keeps its holds.
     HoldNotReleased,
-    /// A task's holds are released when it is handed out, and again when it ends.
+    /// A task's holds are released when the task is assigned, and again when it ends.
     HoldReleasedTwice,
-    /// Retries are not counted.
+    /// The retry budget is not enforced.
     RetryPastBudget,
     /// An actor is restarted as soon as its worker is suspected.
     TwoEpochs,
-    /// The resources of a lost attempt stay taken.
+    /// The resources of some finished attempts stay taken.
     LeakedResources,
     /// A task whose last missing value arrives is not queued.
     WaitingTaskNeverWoken,
-    /// The holder counts its lease from when it heard that it was heard.
+    /// The holder counts its lease from the ping that confirms its pong, instead of from when it
+    /// sent the pong.
     LeaseFromWrongEnd,
-    /// A link transmits what its peer has seen, and delivers what it has seen.
+    /// A link transmits again messages that its peer has seen, and delivers messages that it has
+    /// seen already.
     MessageDeliveredTwice,
-    /// A host does not ask whether a caller's session lives.
+    /// A host does not ask the controller whether a caller's session is alive.
     UnwatchedCaller,
-    /// Calls that may have run are sent again though nobody allowed it.
+    /// Calls that may have run are sent again beyond their retry budget.
     CallRepeated,
-    /// A call goes to a new instance while an earlier one to the old is unsettled.
+    /// A call is sent to a new instance while an earlier call to the old instance is unsettled.
     CallOvertakes,
-    /// A worker is not told that nobody holds an object any more whose data it keeps.
+    /// A worker that keeps the blob of an object is not told that the last hold on the object is
+    /// gone.
     DataNeverForgotten,
-    /// A worker passes on a result whose data its store does not keep.
+    /// A worker reports a result without telling its object store to retain the blob.
     DataNotKept,
-    /// Items that a task gives once more when it runs again are delivered once more.
+    /// When a task runs again and yields an item again, the client delivers it again.
     ItemRepeated,
-    /// A task that runs again is not told how many of its items were taken, nor is one that runs.
+    /// A task that runs is not told how many of its items were consumed, and neither is its next
+    /// attempt.
     TookLost,
-    /// A session is pinged three times a lease, so that it survives a silence of a quarter of its lease only.
+    /// A session is pinged three times per lease, so it survives a silence of only a quarter of its
+    /// lease.
     SparsePings,
-    /// What was saved is erased when the last copy is lost, not when nobody holds it any more.
+    /// Saved data is erased when the last copy is lost, instead of when the last hold is gone.
     SavedErasedEarly,
 }
 
 impl Bug {
-    /// All of them.
+    /// All bugs.
     pub const ALL: [Bug; 18] = [
         Bug::StaleResultAccepted,
         Bug::HoldNotReleased,
@@ -76,12 +81,12 @@ mod switch {
         static PLANTED: Cell<Option<Bug>> = const { Cell::new(None) };
     }
 
-    /// Plants a bug, or none, for this thread.
+    /// Plants a bug for this thread, or removes it.
     pub fn plant(bug: Option<Bug>) {
         PLANTED.set(bug);
     }
 
-    /// Whether this bug is planted.
+    /// Returns whether this bug is planted.
     pub fn is_planted(bug: Bug) -> bool {
         PLANTED.get() == Some(bug)
     }
@@ -90,7 +95,7 @@ mod switch {
 #[cfg(feature = "planted-bugs")]
 pub use switch::{is_planted, plant};
 
-/// Whether the named bug is planted; `false` at compile time in everything that is shipped.
+/// Returns whether the named bug is planted: `false` at compile time in every shipped build.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! planted {

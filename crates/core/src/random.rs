@@ -1,4 +1,5 @@
-//! A small source of chance, given its seed: jitter in the machines, everything in the simulator.
+//! A small seeded source of random numbers. The machines use it for jitter, the simulator for
+//! everything.
 
 use std::time::Duration;
 
@@ -7,12 +8,12 @@ use std::time::Duration;
 pub struct Random(u64);
 
 impl Random {
-    /// The source that this seed gives.
+    /// Creates the source with this seed.
     pub fn new(seed: u64) -> Random {
         Random(seed)
     }
 
-    /// The next 64 bits.
+    /// Returns the next 64 bits.
     pub fn bits(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
@@ -21,17 +22,17 @@ impl Random {
         z ^ (z >> 31)
     }
 
-    /// A number below `end`, which must not be 0.
+    /// Returns a number below `end`, which must not be 0.
     pub fn below(&mut self, end: u64) -> u64 {
         ((u128::from(self.bits()) * u128::from(end)) >> 64) as u64
     }
 
-    /// True once in `times`, on average.
+    /// Returns true once in `times` calls, on average.
     pub fn one_in(&mut self, times: u64) -> bool {
         self.below(times) == 0
     }
 
-    /// A duration up to and including `most`.
+    /// Returns a duration between zero and `most`, both included.
     pub fn up_to(&mut self, most: Duration) -> Duration {
         Duration::from_nanos(self.below(most.as_nanos() as u64 + 1))
     }

@@ -1,28 +1,30 @@
-//! Logical resources: what work asks for and what a worker offers. CPUs and GPUs may be asked for in
-//! fractions, memory in bytes, anything else by a name of the user's own. They are an account, not a
-//! fence: nothing stops a task from using more.
+//! Logical resources: what work asks for and what a worker offers. CPUs and GPUs may be asked for
+//! in fractions, memory in bytes, and any other resource by a name that the user chooses. They are
+//! an account, not a fence: nothing stops a task from using more.
 
 use crate::error::Error;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
-/// An amount in ten-thousandths, so that fractions add up exactly. May be negative in an account.
+/// An amount in ten-thousandths, so that fractions add up exactly. An account may contain negative
+/// amounts.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Amount(pub i64);
 
 impl Amount {
-    /// One whole.
+    /// One whole unit.
     pub const ONE: Amount = Amount(10_000);
-    /// Nothing.
+    /// Zero.
     pub const ZERO: Amount = Amount(0);
 
-    /// So many wholes.
+    /// Returns `count` whole units.
     pub const fn whole(count: u32) -> Amount {
         Amount(count as i64 * 10_000)
     }
 
-    /// The nearest amount to `value`, which must be finite, not negative and below a billion.
+    /// Returns the nearest amount to `value`. Fails unless `value` is finite, not negative and
+    /// below 1e9.
     pub fn from_f64(value: f64) -> Result<Amount, Error> {
         if !(0.0..1e9).contains(&value) {
             return Err(Error::invalid(format!(
@@ -32,12 +34,12 @@ impl Amount {
         Ok(Amount((value * 10_000.0).round() as i64))
     }
 
-    /// As a number.
+    /// Returns the amount as a floating-point number.
     pub fn as_f64(self) -> f64 {
         self.0 as f64 / 10_000.0
     }
 
-    /// Whether nothing is left over beyond wholes.
+    /// Returns whether the amount is a whole number of units.
     pub const fn is_whole(self) -> bool {
         self.0 % 10_000 == 0
     }
@@ -54,38 +56,38 @@ impl fmt::Display for Amount {
 pub struct Resources {
     /// Logical CPUs.
     pub cpu: Amount,
-    /// GPUs: a fraction below one shares a GPU, more must be whole.
+    /// GPUs. A fraction below one shares a GPU, more must be whole.
     pub gpu: Amount,
     /// Bytes of memory.
     pub memory: u64,
-    /// Anything else, by name. Shared, since many tasks ask for the same.
+    /// Any other resource, by name. The map is shared, since many tasks ask for the same.
     pub custom: Option<Arc<BTreeMap<Arc<str>, Amount>>>,
 }
 
 impl Resources {
-    /// One logical CPU, what a task takes unless it says otherwise.
+    /// One logical CPU: the default demand of a task.
     pub fn one_cpu() -> Resources {
         Resources { cpu: Amount::ONE, ..Resources::default() }
     }
 
-    /// So many whole CPUs.
+    /// Returns `count` whole CPUs.
     pub fn cpus(count: u32) -> Resources {
         Resources { cpu: Amount::whole(count), ..Resources::default() }
     }
 
-    /// So many GPUs besides.
+    /// Sets the number of GPUs.
     pub fn with_gpus(mut self, gpu: Amount) -> Resources {
         self.gpu = gpu;
         self
     }
 
-    /// So many bytes of memory besides.
+    /// Sets the bytes of memory.
     pub fn with_memory(mut self, bytes: u64) -> Resources {
         self.memory = bytes;
         self
     }
 
-    /// So much of a resource of the user's own besides.
+    /// Sets the amount of a user-defined resource.
     pub fn with_custom(mut self, name: &str, amount: Amount) -> Resources {
         let mut custom = self.custom.as_deref().cloned().unwrap_or_default();
         custom.insert(name.into(), amount);
@@ -93,7 +95,7 @@ impl Resources {
         self
     }
 
-    /// Both together.
+    /// Returns the sum of both.
     pub fn plus(&self, other: &Resources) -> Resources {
         let mut custom = self.custom.as_deref().cloned().unwrap_or_default();
         for (name, amount) in other.custom.iter().flat_map(|map| map.iter()) {
@@ -107,7 +109,7 @@ impl Resources {
         }
     }
 
-    /// The larger amount of each resource.
+    /// Returns the larger amount of each resource.
     pub fn max(&self, other: &Resources) -> Resources {
         let mut custom = self.custom.as_deref().cloned().unwrap_or_default();
         for (name, amount) in other.custom() {
@@ -122,7 +124,7 @@ impl Resources {
         }
     }
 
-    /// What is asked for by name, without what is asked for in the amount of 0.
+    /// Returns the user-defined resources, without those whose amount is 0.
     pub fn custom(&self) -> impl Iterator<Item = (&Arc<str>, Amount)> {
         self.custom
             .iter()
@@ -131,7 +133,7 @@ impl Resources {
             .filter(|(_, amount)| amount.0 > 0)
     }
 
-    /// Says what is wrong with this as a demand.
+    /// Fails if this is not a valid demand.
     pub fn validate(&self) -> Result<(), Error> {
         if self.gpu > Amount::ONE && !self.gpu.is_whole() {
             return Err(Error::invalid(format!(
@@ -141,12 +143,12 @@ impl Resources {
         }
         let mut custom = self.custom.iter().flat_map(|map| map.values());
         if self.cpu.0 < 0 || self.gpu.0 < 0 || custom.any(|amount| amount.0 < 0) {
-            return Err(Error::invalid("a resource cannot be asked for in a negative amount"));
+            return Err(Error::invalid("the amount of a resource cannot be negative"));
         }
         let most = Amount(1_000_000_000 * Amount::ONE.0);
         let mut custom = self.custom.iter().flat_map(|map| map.values());
         if self.cpu > most || self.gpu > most || custom.any(|amount| *amount > most) {
-            return Err(Error::invalid("a resource cannot be had in an amount above 1e9"));
+            return Err(Error::invalid("the amount of a resource cannot exceed 1e9"));
         }
         Ok(())
     }

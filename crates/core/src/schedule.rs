@@ -1,22 +1,30 @@
-//! Placement: which waiting work goes to which worker, and what it is granted there.
+//! Placement: which waiting work goes to which worker, and which resources it is granted there.
 //!
-//! Work of the same *shape* (what it requires, what it takes, whether it may be preempted) waits in one
-//! queue. Workers that provide the same things form a *pool*, in which they are sorted by what they
-//! have free. A decision looks at the front of a queue and the top of a pool, so it costs the same
-//! with ten tasks waiting or a million, and nearly the same with ten workers or ten thousand.
+//! - Work of the same *shape* (one [`Demand`]: what the work requires and takes, and whether it may
+//!   be preempted) waits in one queue.
+//! - Workers that provide the same things form a *pool*, which sorts them by their free resources.
+//! - A decision looks at the front of a queue and the top of a pool. So it costs the same with ten
+//!   waiting tasks or a million, and nearly the same with ten workers or ten thousand.
 //!
-//! Two things can make work runnable: work arrives (its shape becomes *fresh*), or a worker gets room
-//! (it becomes *roomy*). [`Schedule::step`] settles these until none is left. Then the promise holds
-//! that [`check_invariants`](Schedule::check_invariants) checks: nothing waits that could run.
+//! Two things can make work runnable: work arrives (its shape goes to `shapes_to_place`), or a
+//! worker gets room (it goes to `workers_to_fill`). [`Schedule::step`] works through both until
+//! they are empty. Then [`check_invariants`](Schedule::check_invariants) holds: no work waits that
+//! could run.
 //!
-//! Short tasks would spend more time on their way than running, so a worker also gets a *backlog* of
-//! tasks of a shape that runs there: when one ends, the next takes over its grant at once. When
-//! another worker has room and nothing waits, unstarted work is taken back for it.
+//! Short tasks would spend more time on their way than running. So a worker also gets a *backlog*
+//! of tasks of a shape that runs there: when a task ends, the next one takes over its grant at
+//! once. When another worker has room and no work waits for it, unstarted work is taken back from a
+//! backlog.
 //!
-//! Work whose arguments are large goes to the worker that has most of them, within limits: `locality.rs`.
+//! - `shape.rs`: demands, and the queue of one shape.
+//! - `pool.rs`: what a worker provides, and the sorted workers of one pool.
+//! - `locality.rs`: how work goes to the worker that has the most bytes of its arguments.
+//! - `waiting_shapes.rs`: which shapes have waiting work, and which of them could run here at all.
+//! - `feasible.rs`: why work cannot run here, in words.
+//! - `check.rs`: the invariants.
 //!
-//! This machine knows nothing of tasks or actors beyond [`Work`]; the controller tells it what happened
-//! and does what it says.
+//! The schedule knows nothing of tasks or actors beyond [`Work`]. The controller reports events to
+//! it, and carries out its steps.
 
 use crate::account::{Grant, ResourceAccount};
 use crate::id::{ActorId, TaskId};
@@ -43,20 +51,20 @@ pub use feasible::UnrunnableReason;
 pub use pool::WorkerCapabilities;
 pub use shape::Demand;
 
-/// Something to be placed.
+/// A piece of work that is to be placed.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Work {
     /// A task.
     Task(TaskId),
-    /// An actor to be instantiated.
+    /// An actor of which an instance is to be created.
     Actor(ActorId),
 }
 
-/// A worker's number here; used again when it has gone.
+/// The number of a worker in the schedule. It is used again after the worker has gone.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct WorkerIndex(pub u32);
 
-/// A place in a queue, for leaving it.
+/// The place of a piece of work in a queue. It serves to withdraw the work.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Ticket {
     shape: ShapeId,
@@ -64,58 +72,65 @@ pub struct Ticket {
 }
 
 impl Ticket {
-    /// Which queue.
+    /// Returns the shape whose queue it is.
     pub fn shape(self) -> ShapeId {
         self.shape
     }
 }
 
-/// What the controller is to do next.
+/// The next step for the controller to carry out.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[allow(missing_docs)] // Of fields only: each variant's sentence names its own.
 pub enum Step {
-    /// Give this work to this worker, with a grant to start now, or without into its backlog.
+    /// Assign `work` to `worker`: with a `grant` to start it now, without one into the backlog.
     Place { work: Work, shape: ShapeId, worker: WorkerIndex, grant: Option<Grant> },
-    /// Ask `from` to give back the last task of this shape in its backlog; `idle` has room for it.
+    /// Ask `from` to give back the last task of `shape` in its backlog, since `idle` has room for
+    /// it.
     TakeBack { from: WorkerIndex, shape: ShapeId, idle: WorkerIndex },
 }
 
-/// How much work a backlog holds per slot, in time: enough to cover the way to the controller and back.
+/// How much work a backlog holds per slot, in running time. It is enough to cover the round trip to
+/// the controller.
 const BACKLOG_TIME: Duration = Duration::from_millis(2);
 /// The most tasks in a backlog per slot.
 const MAX_BACKLOG: u32 = 32;
-/// Shapes that are idle are remembered (for how long their tasks take) up to this many.
+/// How many shapes are remembered. Beyond that, unused shapes are dropped, and with them how long
+/// their tasks take.
 const MAX_SHAPES: usize = 4096;
 
 #[derive(Debug)]
 struct PoolMember {
     account: ResourceAccount,
     pool: usize,
-    /// Whether new work may be placed here.
+    /// Whether new work may be placed at the worker.
     open: bool,
-    /// Pieces of work with a grant here, to break ties.
+    /// How many pieces of work have a grant at the worker. Breaks ties between workers.
     load: u32,
-    /// For each shape: tasks running with a grant, and tasks in the backlog.
+    /// For each shape: tasks that run with a grant, and tasks in the backlog.
     shapes: Map<ShapeId, Occupancy>,
+    /// Whether the worker is in `workers_to_fill`.
     roomy: bool,
 }
 
+/// How much work of one shape a worker has.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Occupancy {
+    /// Pieces of work that have a grant.
     slots: u32,
-    /// Slots whose tasks wait for other work: they will not be left to anybody soon.
+    /// Slots whose tasks wait for other work. No backlog task takes over such a grant soon.
     lent: u32,
+    /// Tasks in the backlog.
     backlog: u32,
 }
 
 impl Occupancy {
-    /// Its backlog, if there is one or could be: a worker whose slots all wait for other work leaves
-    /// nothing to anybody soon.
+    /// Returns the length of the backlog, if there is a backlog or may be one. Returns `None` for
+    /// an empty backlog if the tasks of all slots wait for other work, since no grant is free soon.
     fn listed(&self) -> Option<u32> {
         (self.slots > self.lent || self.backlog > 0).then_some(self.backlog)
     }
 
-    /// Whether one more may wait here, of so many per slot.
+    /// Returns whether the backlog has room for one more task, with at most `depth` tasks per slot.
     fn has_room(&self, depth: u32) -> bool {
         self.backlog < depth * (self.slots - self.lent)
     }
@@ -134,16 +149,22 @@ pub struct Schedule {
     waiting: WaitingShapes,
     /// Shapes with work in some backlog.
     backlogged: BTreeSet<ShapeId>,
+    /// Shapes whose first work may have become runnable.
     shapes_to_place: VecDeque<ShapeId>,
+    /// Workers that may have got room.
     workers_to_fill: VecDeque<WorkerIndex>,
+    /// Work that was withdrawn and is still in its queue.
     withdrawn: Set<Ticket>,
+    /// The highest number of queued work so far. New work gets the next higher one.
     next_number: i64,
+    /// The lowest number of queued work so far. Work that waits again gets the next lower one.
     first_number: i64,
+    /// How much work waits in all queues.
     queued: usize,
 }
 
 impl Schedule {
-    /// A worker joined. It gets work once it is [opened](Schedule::open).
+    /// Adds a worker. It gets work once it is [opened](Schedule::open).
     pub fn add_worker(
         &mut self,
         provides: Arc<WorkerCapabilities>,
@@ -160,9 +181,9 @@ impl Schedule {
             roomy: false,
         };
         match self.vacant.pop() {
-            Some(slot) => {
-                self.workers[slot.0 as usize] = Some(worker);
-                slot
+            Some(worker_index) => {
+                self.workers[worker_index.0 as usize] = Some(worker);
+                worker_index
             }
             None => {
                 self.workers.push(Some(worker));
@@ -171,41 +192,42 @@ impl Schedule {
         }
     }
 
-    /// A worker may get work, or may not for now.
-    pub fn open(&mut self, slot: WorkerIndex, open: bool) {
-        if self.worker(slot).open == open {
+    /// Opens a worker for new work, or closes it.
+    pub fn open(&mut self, worker_index: WorkerIndex, open: bool) {
+        if self.worker(worker_index).open == open {
             return;
         }
-        self.unlist(slot);
-        self.list_backlogs(slot, false);
-        self.worker_mut(slot).open = open;
-        self.list(slot);
-        self.list_backlogs(slot, true);
+        self.unlist(worker_index);
+        self.list_backlogs(worker_index, false);
+        self.worker_mut(worker_index).open = open;
+        self.list(worker_index);
+        self.list_backlogs(worker_index, true);
         if open {
-            self.worker_opened(slot);
-            self.mark_roomy(slot);
+            self.worker_opened(worker_index);
+            self.mark_roomy(worker_index);
         } else {
-            self.worker_closed(slot);
+            self.worker_closed(worker_index);
         }
     }
 
-    /// A worker provides something else from now on. It keeps what it was granted.
-    pub fn set_provides(&mut self, slot: WorkerIndex, provides: Arc<WorkerCapabilities>) {
-        let was_open = self.worker(slot).open;
-        self.open(slot, false);
+    /// Changes what a worker provides. The grants at the worker stay.
+    pub fn set_provides(&mut self, worker_index: WorkerIndex, provides: Arc<WorkerCapabilities>) {
+        let was_open = self.worker(worker_index).open;
+        self.open(worker_index, false);
         let pool = self.pool_of(provides);
-        let before = std::mem::replace(&mut self.worker_mut(slot).pool, pool);
+        let before = std::mem::replace(&mut self.worker_mut(worker_index).pool, pool);
         self.pools[pool].members += 1;
         self.pools[before].members -= 1;
-        self.open(slot, was_open);
+        self.open(worker_index, was_open);
     }
 
-    /// A worker is gone, with all it was granted.
-    pub fn remove_worker(&mut self, slot: WorkerIndex) {
-        self.unlist(slot);
-        self.list_backlogs(slot, false);
-        let worker = self.workers[slot.0 as usize].take().expect("a worker is removed once");
-        self.worker_closed(slot);
+    /// Removes a worker, with all grants and backlogs there.
+    pub fn remove_worker(&mut self, worker_index: WorkerIndex) {
+        self.unlist(worker_index);
+        self.list_backlogs(worker_index, false);
+        let worker =
+            self.workers[worker_index.0 as usize].take().expect("a worker is removed once");
+        self.worker_closed(worker_index);
         self.pools[worker.pool].members -= 1;
         for (id, occupancy) in worker.shapes {
             let shape = self.shape_mut(id);
@@ -214,21 +236,22 @@ impl Schedule {
             self.note_backlog(id);
             self.retire(id);
         }
-        self.workers_to_fill.retain(|roomy| *roomy != slot);
-        self.vacant.push(slot);
+        self.workers_to_fill.retain(|roomy| *roomy != worker_index);
+        self.vacant.push(worker_index);
     }
 
-    /// A worker's account.
-    pub fn account(&self, slot: WorkerIndex) -> &ResourceAccount {
-        &self.worker(slot).account
+    /// Returns a worker's account.
+    pub fn account(&self, worker_index: WorkerIndex) -> &ResourceAccount {
+        &self.worker(worker_index).account
     }
 
-    /// How much work waits in queues.
+    /// Returns how much work waits in queues.
     pub fn queued(&self) -> usize {
         self.queued
     }
 
-    /// Work waits from now on; at the front, if it had waited before. It is better run on the worker `near`.
+    /// Adds work to the queue of its shape: to the front if it waits `again`, otherwise to the
+    /// back. `near` is the worker that it should preferably run at.
     pub fn enqueue(
         &mut self,
         work: Work,
@@ -254,13 +277,13 @@ impl Schedule {
             queue.queue.push_front(queued);
             self.list_waiting(shape);
         } else {
-            // Others of the shape wait already, so nothing has room for it.
+            // Other work of the shape waits already, so no worker has room for it.
             self.shape_mut(shape).queue.push_back(queued);
         }
         ticket
     }
 
-    /// Work waits no longer.
+    /// Removes work from its queue.
     pub fn withdraw(&mut self, ticket: Ticket) {
         self.queued -= 1;
         self.withdrawn.insert(ticket);
@@ -273,80 +296,85 @@ impl Schedule {
         self.retire(ticket.shape);
     }
 
-    /// A grant comes back: what had it ended, and nothing took it over.
-    pub fn give_back(&mut self, slot: WorkerIndex, shape: ShapeId, grant: &Grant) {
-        self.unlist(slot);
-        let worker = self.worker_mut(slot);
+    /// Returns a grant to the worker's account. Its work ended, and no backlog task took it over.
+    pub fn give_back(&mut self, worker_index: WorkerIndex, shape: ShapeId, grant: &Grant) {
+        self.unlist(worker_index);
+        let worker = self.worker_mut(worker_index);
         worker.account.return_grant(grant);
         worker.load -= 1;
-        self.list(slot);
-        self.occupy(slot, shape, |occupancy| occupancy.slots -= 1);
+        self.list(worker_index);
+        self.occupy(worker_index, shape, |occupancy| occupancy.slots -= 1);
         self.shape_mut(shape).slots -= 1;
-        self.mark_roomy(slot);
+        self.mark_roomy(worker_index);
         self.retire(shape);
     }
 
-    /// The first of a backlog took over the grant of one that ended.
-    pub fn take_over(&mut self, slot: WorkerIndex, shape: ShapeId) {
-        self.leave_backlog(slot, shape);
+    /// Notes that a backlog task took over the grant of a task that ended.
+    pub fn take_over(&mut self, worker_index: WorkerIndex, shape: ShapeId) {
+        self.leave_backlog(worker_index, shape);
         self.refill(shape);
     }
 
-    /// One of a backlog is not there any more: it was given back, or cancelled.
-    pub fn leave_backlog(&mut self, slot: WorkerIndex, shape: ShapeId) {
-        self.occupy(slot, shape, |occupancy| occupancy.backlog -= 1);
+    /// Takes one task out of a worker's backlog.
+    pub fn leave_backlog(&mut self, worker_index: WorkerIndex, shape: ShapeId) {
+        self.occupy(worker_index, shape, |occupancy| occupancy.backlog -= 1);
         self.shape_mut(shape).backlog -= 1;
         self.note_backlog(shape);
         self.retire(shape);
     }
 
-    /// What was just placed is not given to its worker after all.
-    pub fn undo_placement(&mut self, slot: WorkerIndex, shape: ShapeId, grant: Option<&Grant>) {
+    /// Undoes a placement whose work is not assigned after all.
+    pub fn undo_placement(
+        &mut self,
+        worker_index: WorkerIndex,
+        shape: ShapeId,
+        grant: Option<&Grant>,
+    ) {
         match grant {
-            Some(grant) => self.give_back(slot, shape, grant),
-            None => self.leave_backlog(slot, shape),
+            Some(grant) => self.give_back(worker_index, shape, grant),
+            None => self.leave_backlog(worker_index, shape),
         }
     }
 
-    /// There may be room in a backlog of this shape.
+    /// Tries to place more work of this shape: a backlog may have got room.
     fn refill(&mut self, shape: ShapeId) {
         if self.shapes[shape.0 as usize].as_ref().is_some_and(|shape| !shape.queue.is_empty()) {
             self.shapes_to_place.push_back(shape);
         }
     }
 
-    /// A worker may have room that it had before: something was taken back for it.
-    pub fn recheck_worker(&mut self, slot: WorkerIndex) {
-        if self.workers[slot.0 as usize].is_some() {
-            self.mark_roomy(slot);
+    /// Tries again to fill a worker: a task that was taken back for it has come, or has ended.
+    pub fn recheck_worker(&mut self, worker_index: WorkerIndex) {
+        if self.workers[worker_index.0 as usize].is_some() {
+            self.mark_roomy(worker_index);
         }
     }
 
-    /// How long a task of this shape took.
+    /// Notes how long a task of this shape ran.
     pub fn note_time(&mut self, shape: ShapeId, took: Duration) {
         let shape = self.shape_mut(shape);
         shape.note_time(took);
     }
 
-    /// The work of a grant waits for other work: its CPUs are free for now.
-    pub fn lend_cpu(&mut self, slot: WorkerIndex, shape: ShapeId, grant: &Grant) {
-        self.occupy(slot, shape, |occupancy| occupancy.lent += 1);
-        self.unlist(slot);
-        self.worker_mut(slot).account.lend_cpu(grant);
-        self.list(slot);
-        self.mark_roomy(slot);
+    /// Frees the CPUs of a grant while its work waits for other work.
+    pub fn lend_cpu(&mut self, worker_index: WorkerIndex, shape: ShapeId, grant: &Grant) {
+        self.occupy(worker_index, shape, |occupancy| occupancy.lent += 1);
+        self.unlist(worker_index);
+        self.worker_mut(worker_index).account.lend_cpu(grant);
+        self.list(worker_index);
+        self.mark_roomy(worker_index);
     }
 
-    /// It goes on.
-    pub fn reclaim_cpu(&mut self, slot: WorkerIndex, shape: ShapeId, grant: &Grant) {
-        self.occupy(slot, shape, |occupancy| occupancy.lent -= 1);
-        self.unlist(slot);
-        self.worker_mut(slot).account.reclaim_cpu(grant);
-        self.list(slot);
+    /// Takes the CPUs of a grant back: its work goes on.
+    pub fn reclaim_cpu(&mut self, worker_index: WorkerIndex, shape: ShapeId, grant: &Grant) {
+        self.occupy(worker_index, shape, |occupancy| occupancy.lent -= 1);
+        self.unlist(worker_index);
+        self.worker_mut(worker_index).account.reclaim_cpu(grant);
+        self.list(worker_index);
         self.refill(shape);
     }
 
-    /// What to do next, until there is nothing to do.
+    /// Returns the next step, or `None` when there is nothing more to do.
     pub fn step(&mut self) -> Option<Step> {
         while let Some(shape) = self.shapes_to_place.front().copied() {
             if let Some(step) = self.place_anywhere(shape) {
@@ -354,14 +382,15 @@ impl Schedule {
             }
             self.shapes_to_place.pop_front();
         }
-        while let Some(slot) = self.workers_to_fill.front().copied() {
-            let step = self.fill_worker(slot);
+        while let Some(worker_index) = self.workers_to_fill.front().copied() {
+            let step = self.fill_worker(worker_index);
             if matches!(step, Some(Step::Place { .. })) {
                 return step;
             }
-            // One piece is taken back at a time: when it comes, there is a look again.
+            // One piece of work is taken back at a time. When it comes, `recheck_worker` lists the
+            // worker again.
             self.workers_to_fill.pop_front();
-            self.worker_mut(slot).roomy = false;
+            self.worker_mut(worker_index).roomy = false;
             if step.is_some() {
                 return step;
             }
@@ -369,7 +398,8 @@ impl Schedule {
         None
     }
 
-    /// Places the first of a shape near its arguments, else where there is most room, or into the shortest backlog.
+    /// Places the first work of a shape: near its arguments, otherwise at the worker with most
+    /// room, or into the shortest backlog.
     fn place_anywhere(&mut self, id: ShapeId) -> Option<Step> {
         let shape = self.shapes[id.0 as usize].as_ref()?;
         if shape.queue.is_empty() {
@@ -378,28 +408,29 @@ impl Schedule {
         let pools = self.pools_of(id);
         let shape = self.shape(id);
         let found = pools.iter().filter_map(|pool| {
-            self.pools[*pool].roomiest(&shape.demand.resources, |slot| {
-                self.worker(slot).account.fits(&shape.demand.resources)
+            self.pools[*pool].roomiest(&shape.demand.resources, |worker_index| {
+                self.worker(worker_index).account.fits(&shape.demand.resources)
             })
         });
-        if let Some((_, slot)) = found.max_by_key(|(free, _)| *free) {
-            let slot = self.worker_for_first(id, slot);
-            return Some(self.place(id, slot, self.index_to_run_at(id, slot)));
+        if let Some((_, worker_index)) = found.max_by_key(|(free, _)| *free) {
+            let worker_index = self.worker_for_first(id, worker_index);
+            return Some(self.place(id, worker_index, self.index_to_run_at(id, worker_index)));
         }
         let depth = shape.backlog_depth(BACKLOG_TIME, MAX_BACKLOG);
         if depth == 0 || shape.slots == 0 || self.others_wait_longer(id) {
             return None;
         }
         let shortest = pools.iter().filter_map(|pool| self.pools[*pool].shortest_backlog(id));
-        let (_, slot) = shortest.min()?;
-        let slot = self.backlog_for_first(id, slot, depth);
-        let has_room = self.worker(slot).shapes[&id].has_room(depth);
-        has_room.then(|| self.place_in_backlog(id, slot))
+        let (_, worker_index) = shortest.min()?;
+        let worker_index = self.backlog_for_first(id, worker_index, depth);
+        let has_room = self.worker(worker_index).shapes[&id].has_room(depth);
+        has_room.then(|| self.place_in_backlog(id, worker_index))
     }
 
-    /// Places what has waited longest and fits here; else finds unstarted work elsewhere.
-    fn fill_worker(&mut self, slot: WorkerIndex) -> Option<Step> {
-        let worker = self.worker(slot);
+    /// Places the work that has waited longest among that which fits at this worker. Otherwise
+    /// takes unstarted work back from the backlog of another worker.
+    fn fill_worker(&mut self, worker_index: WorkerIndex) -> Option<Step> {
+        let worker = self.worker(worker_index);
         if !worker.open {
             return None;
         }
@@ -411,7 +442,7 @@ impl Schedule {
         let mut waiting = self.waiting.feasible.iter();
         let first = waiting.find(|((_, id), needs)| needs.may_fit(&room) && fits(*id));
         if let Some((_, id)) = first.map(|(at, _)| *at) {
-            let step = self.place(id, slot, self.index_to_run_at(id, slot));
+            let step = self.place(id, worker_index, self.index_to_run_at(id, worker_index));
             self.refill(id);
             return Some(step);
         }
@@ -419,37 +450,44 @@ impl Schedule {
         for id in stealable {
             let longest = self.pools.iter().filter_map(|pool| pool.longest_backlog(id));
             if let Some((_, from)) = longest.filter(|(backlog, _)| *backlog > 0).max() {
-                return Some(Step::TakeBack { from, shape: id, idle: slot });
+                return Some(Step::TakeBack { from, shape: id, idle: worker_index });
             }
         }
         None
     }
 
-    fn place(&mut self, id: ShapeId, slot: WorkerIndex, index: usize) -> Step {
+    fn place(&mut self, id: ShapeId, worker_index: WorkerIndex, index: usize) -> Step {
         let work = self.pop(id, index);
-        self.unlist(slot);
+        self.unlist(worker_index);
         let key = &self.shape(id).demand;
         let takes = key.takes.as_ref().unwrap_or(&key.resources).clone();
-        let worker = self.worker_mut(slot);
-        let grant = worker.account.take(&takes).expect("it was looked up that it fits");
+        let worker = self.worker_mut(worker_index);
+        let grant = worker.account.take(&takes).expect("the work fits");
         worker.load += 1;
-        self.list(slot);
-        self.occupy(slot, id, |occupancy| occupancy.slots += 1);
+        self.list(worker_index);
+        self.occupy(worker_index, id, |occupancy| occupancy.slots += 1);
         self.shape_mut(id).slots += 1;
-        Step::Place { work, shape: id, worker: slot, grant: Some(grant) }
+        Step::Place { work, shape: id, worker: worker_index, grant: Some(grant) }
     }
 
-    fn place_in_backlog(&mut self, id: ShapeId, slot: WorkerIndex) -> Step {
+    fn place_in_backlog(&mut self, id: ShapeId, worker_index: WorkerIndex) -> Step {
         let work = self.pop(id, 0);
-        self.occupy(slot, id, |occupancy| occupancy.backlog += 1);
+        self.occupy(worker_index, id, |occupancy| occupancy.backlog += 1);
         self.shape_mut(id).backlog += 1;
         self.note_backlog(id);
-        Step::Place { work, shape: id, worker: slot, grant: None }
+        Step::Place { work, shape: id, worker: worker_index, grant: None }
     }
 
-    /// Changes what a worker has of a shape, and where that is sorted.
-    fn occupy(&mut self, slot: WorkerIndex, id: ShapeId, change: impl FnOnce(&mut Occupancy)) {
-        let worker = self.workers[slot.0 as usize].as_mut().expect("a slot in use has a worker");
+    /// Changes how much work of a shape a worker has, and the worker's place among the sorted
+    /// backlogs.
+    fn occupy(
+        &mut self,
+        worker_index: WorkerIndex,
+        id: ShapeId,
+        change: impl FnOnce(&mut Occupancy),
+    ) {
+        let worker =
+            self.workers[worker_index.0 as usize].as_mut().expect("a slot in use has a worker");
         let before = worker.shapes.get(&id).copied();
         let mut after = before.unwrap_or_default();
         change(&mut after);
@@ -461,18 +499,18 @@ impl Schedule {
         if worker.open {
             let listed = Occupancy::listed;
             let before = before.as_ref().and_then(listed);
-            self.pools[worker.pool].move_backlog(slot, id, before, listed(&after));
+            self.pools[worker.pool].move_backlog(worker_index, id, before, listed(&after));
         }
     }
 
-    fn list_backlogs(&mut self, slot: WorkerIndex, list: bool) {
+    fn list_backlogs(&mut self, worker_index: WorkerIndex, list: bool) {
         let worker =
-            self.workers[slot.0 as usize].as_ref().expect("a worker that is listed exists");
+            self.workers[worker_index.0 as usize].as_ref().expect("a worker that is listed exists");
         if worker.open {
             for (id, occupancy) in &worker.shapes {
                 let here = occupancy.listed();
                 let (from, to) = if list { (None, here) } else { (here, None) };
-                self.pools[worker.pool].move_backlog(slot, *id, from, to);
+                self.pools[worker.pool].move_backlog(worker_index, *id, from, to);
             }
         }
     }
@@ -481,14 +519,14 @@ impl Schedule {
         self.unlist_waiting(id);
         let shape = self.shape_mut(id);
         shape.overtaken = if index == 0 { 0 } else { shape.overtaken + 1 };
-        let work = shape.queue.remove(index).expect("something waits").work;
+        let work = shape.queue.remove(index).expect("work waits").work;
         self.queued -= 1;
         self.trim_front(id);
         self.list_waiting(id);
         work
     }
 
-    /// Drops all that left.
+    /// Drops all withdrawn work from a queue.
     fn sweep(&mut self, id: ShapeId) {
         self.unlist_waiting(id);
         let shape = self.shapes[id.0 as usize].as_mut().expect("a shape with work exists");
@@ -498,7 +536,7 @@ impl Schedule {
         self.list_waiting(id);
     }
 
-    /// Drops those at the front that left.
+    /// Drops withdrawn work from the front of a queue.
     fn trim(&mut self, id: ShapeId) {
         self.unlist_waiting(id);
         self.trim_front(id);
@@ -517,11 +555,11 @@ impl Schedule {
         }
     }
 
-    fn mark_roomy(&mut self, slot: WorkerIndex) {
-        let worker = self.worker_mut(slot);
+    fn mark_roomy(&mut self, worker_index: WorkerIndex) {
+        let worker = self.worker_mut(worker_index);
         if worker.open && !worker.roomy {
             worker.roomy = true;
-            self.workers_to_fill.push_back(slot);
+            self.workers_to_fill.push_back(worker_index);
         }
     }
 
@@ -557,39 +595,39 @@ impl Schedule {
         id
     }
 
-    /// Forgets a shape that nothing is of, if too many are remembered.
+    /// Forgets an unused shape, if too many are remembered.
     fn retire(&mut self, id: ShapeId) {
         if self.by_key.len() <= MAX_SHAPES || !self.shape(id).is_unused() {
             return;
         }
-        let shape = self.shapes[id.0 as usize].take().expect("it is there");
+        let shape = self.shapes[id.0 as usize].take().expect("the shape exists");
         self.by_key.remove(&shape.demand);
         self.shapes_to_place.retain(|fresh| *fresh != id);
         self.vacant_shapes.push(id);
     }
 
-    fn list(&mut self, slot: WorkerIndex) {
+    fn list(&mut self, worker_index: WorkerIndex) {
         let worker =
-            self.workers[slot.0 as usize].as_ref().expect("a worker that is listed exists");
+            self.workers[worker_index.0 as usize].as_ref().expect("a worker that is listed exists");
         if worker.open {
-            self.pools[worker.pool].insert(slot, worker);
+            self.pools[worker.pool].insert(worker_index, worker);
         }
     }
 
-    fn unlist(&mut self, slot: WorkerIndex) {
+    fn unlist(&mut self, worker_index: WorkerIndex) {
         let worker =
-            self.workers[slot.0 as usize].as_ref().expect("a worker that is listed exists");
+            self.workers[worker_index.0 as usize].as_ref().expect("a worker that is listed exists");
         if worker.open {
-            self.pools[worker.pool].remove(slot, worker);
+            self.pools[worker.pool].remove(worker_index, worker);
         }
     }
 
-    fn worker(&self, slot: WorkerIndex) -> &PoolMember {
-        self.workers[slot.0 as usize].as_ref().expect("a slot in use has a worker")
+    fn worker(&self, worker_index: WorkerIndex) -> &PoolMember {
+        self.workers[worker_index.0 as usize].as_ref().expect("a slot in use has a worker")
     }
 
-    fn worker_mut(&mut self, slot: WorkerIndex) -> &mut PoolMember {
-        self.workers[slot.0 as usize].as_mut().expect("a slot in use has a worker")
+    fn worker_mut(&mut self, worker_index: WorkerIndex) -> &mut PoolMember {
+        self.workers[worker_index.0 as usize].as_mut().expect("a slot in use has a worker")
     }
 
     fn shape(&self, id: ShapeId) -> &Shape {

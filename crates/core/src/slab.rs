@@ -1,38 +1,40 @@
-//! Values in rows, which are in chunks that are full: what is kept of very many things takes no more than they do,
-//! and nothing is moved as they become more. A row is used again when what had it is gone.
+//! Values in numbered rows. Rows stand in chunks of fixed size, so very many values take hardly
+//! more memory than the values themselves, and no value moves as the slab grows. A removed value's
+//! row is used again.
 
 use std::num::NonZeroU32;
 
-/// Where something stands in a [`Slab`], until it is removed: four bytes, also where there may be none.
+/// The place of a value in a [`Slab`], valid until the value is removed. Four bytes, also as an
+/// `Option`.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Row(NonZeroU32);
 
 impl Row {
     fn of(index: usize) -> Row {
         let row = u32::try_from(index + 1).ok().and_then(Row::from_number);
-        row.expect("there are fewer than four billion")
+        row.expect("a slab has fewer than four billion rows")
     }
 
     fn index(self) -> usize {
         self.0.get() as usize - 1
     }
 
-    /// It, as a number, which is never 0.
+    /// Returns the row as a number, which is never 0.
     pub fn number(self) -> u32 {
         self.0.get()
     }
 
-    /// Which row has this number.
+    /// Returns the row with this number.
     pub fn from_number(number: u32) -> Option<Row> {
         NonZeroU32::new(number).map(Row)
     }
 }
 
-/// See the [module](self).
+/// Values in numbered rows. See the [module](self).
 #[derive(Debug)]
 pub struct Slab<T> {
     chunks: Vec<Vec<Slot<T>>>,
-    /// The one that is used next, if one is free.
+    /// The first free row. Free rows form a list.
     free: Option<Row>,
     len: usize,
 }
@@ -40,11 +42,12 @@ pub struct Slab<T> {
 #[derive(Debug)]
 enum Slot<T> {
     Full(T),
-    /// And which is the next that is free.
+    /// A free row, with the next free row.
     Free(Option<Row>),
 }
 
-/// So many in a chunk.
+/// How many rows a chunk has. A chunk is allocated whole, so larger chunks would waste more memory
+/// in small slabs.
 const CHUNK: usize = 64;
 
 impl<T> Default for Slab<T> {
@@ -54,21 +57,21 @@ impl<T> Default for Slab<T> {
 }
 
 impl<T> Slab<T> {
-    /// How many there are.
+    /// Returns how many values there are.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether there are none.
+    /// Returns whether there are no values.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Adds one, and says where it stands.
+    /// Adds a value and returns its row.
     pub fn insert(&mut self, value: T) -> Row {
         self.len += 1;
         if let Some(row) = self.free {
-            let slot = self.slot_mut(row).expect("it was used before");
+            let slot = self.slot_mut(row).expect("a free row was used before");
             let Slot::Free(next) = std::mem::replace(slot, Slot::Full(value)) else {
                 panic!("{row:?} is free");
             };
@@ -79,7 +82,7 @@ impl<T> Slab<T> {
             self.chunks.push(Vec::with_capacity(CHUNK));
         }
         let before = (self.chunks.len() - 1) * CHUNK;
-        let chunk = self.chunks.last_mut().expect("it was added");
+        let chunk = self.chunks.last_mut().expect("a chunk was added");
         chunk.push(Slot::Full(value));
         Row::of(before + chunk.len() - 1)
     }
@@ -88,7 +91,7 @@ impl<T> Slab<T> {
         self.chunks.get_mut(row.index() / CHUNK)?.get_mut(row.index() % CHUNK)
     }
 
-    /// What stands there.
+    /// Returns the value in `row`.
     pub fn get(&self, row: Row) -> Option<&T> {
         match self.chunks.get(row.index() / CHUNK)?.get(row.index() % CHUNK)? {
             Slot::Full(value) => Some(value),
@@ -96,7 +99,7 @@ impl<T> Slab<T> {
         }
     }
 
-    /// The same, to be changed.
+    /// Returns the value in `row`, mutable.
     pub fn get_mut(&mut self, row: Row) -> Option<&mut T> {
         match self.slot_mut(row)? {
             Slot::Full(value) => Some(value),
@@ -104,11 +107,11 @@ impl<T> Slab<T> {
         }
     }
 
-    /// Takes out what stands there. When nothing is left, its memory is given back.
+    /// Removes the value in `row` and returns it. Frees all memory when the last value is removed.
     pub fn remove(&mut self, row: Row) -> Option<T> {
         self.get(row)?;
         let next = self.free;
-        let slot = self.slot_mut(row).expect("something stands there");
+        let slot = self.slot_mut(row).expect("the row is full");
         let Slot::Full(value) = std::mem::replace(slot, Slot::Free(next)) else {
             panic!("{row:?} is not free");
         };
@@ -120,7 +123,7 @@ impl<T> Slab<T> {
         Some(value)
     }
 
-    /// All of them, by where they stand.
+    /// Iterates over the rows and values, in the order of the rows.
     pub fn iter(&self) -> impl Iterator<Item = (Row, &T)> {
         let slots = self.chunks.iter().flatten().enumerate();
         slots.filter_map(|(index, slot)| match slot {
@@ -137,7 +140,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     #[test]
-    fn it_is_what_a_map_is_that_says_its_keys() {
+    fn behaves_like_a_map_that_chooses_its_keys() {
         for seed in 0..50 {
             let mut random = Random::new(seed);
             let (mut slab, mut expected) = (Slab::default(), BTreeMap::new());
@@ -163,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn what_stands_there_takes_no_more_than_it_does_and_gives_it_back() {
+    fn slots_have_no_overhead_and_an_empty_slab_frees_its_memory() {
         assert_eq!(size_of::<Option<Row>>(), 4);
         assert_eq!(size_of::<Slot<Box<u64>>>(), 16, "a row does not fit beside it");
         assert_eq!(size_of::<Slot<(Box<u64>, u64)>>(), 16);

@@ -1,4 +1,5 @@
-//! What users ask for: tasks, calls and actors, with their options. Made once, shared, never changed.
+//! Specifications of tasks, calls and actors, with their options. A client builds each once; it is
+//! shared and never changed.
 
 use crate::error::{Error, Failure, Ran};
 use crate::id::{ActorId, ObjectId, Referent, TaskId};
@@ -12,38 +13,40 @@ use std::time::Duration;
 
 /// The longest wait before a retry.
 pub const MAX_RETRY_DELAY: Duration = Duration::from_secs(30);
-/// The wait before the first retry, unless the work says otherwise.
+/// The wait before the first retry, unless the task's options set another.
 pub const RETRY_DELAY: Duration = Duration::from_millis(100);
 /// The longest name of a function, class, method, actor or namespace, in bytes.
 pub const MAX_NAME_BYTES: usize = 256;
 
-/// The most results that one task gives.
+/// The most results that one task returns.
 pub const MAX_RETURNS: u32 = 10_000;
 
-/// The most items that one task gives.
+/// The most items that one task yields.
 pub const MAX_ITEMS: u32 = u32::MAX - 1;
-/// So many items of a stream may be there that nobody has taken, unless the task says otherwise.
+/// How many items of a stream may exist that its consumer has not taken, unless the task sets
+/// another number.
 pub const DEFAULT_MAX_UNCONSUMED: u32 = 64;
-/// The most that a task may say: each is kept for whoever is to take it.
+/// The largest number of unconsumed items that a task may set. Each of them is kept until its
+/// consumer takes it.
 pub const MAX_UNCONSUMED: u32 = 1 << 16;
 
-/// Whoever takes the items of a stream says so in steps of so many: the producer has room for most of a window
-/// all the same, and is told a few times in each.
+/// Returns after how many items the consumer of a stream reports its progress. A report a few times
+/// per window is enough: the producer has room for most of a window all the same.
 pub fn consumed_report_step(stream: u32) -> u32 {
     (stream / 4).max(1)
 }
 
-/// How often something may be done again; the smaller first.
+/// How often something may be repeated. Smaller budgets order first.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Budget {
-    /// So many times.
+    /// At most this many times.
     Times(u32),
-    /// As often as it takes.
+    /// Without limit.
     Unlimited,
 }
 
 impl Budget {
-    /// Whether one more is allowed after `spent`.
+    /// Returns whether the budget allows one more after `spent`.
     pub fn allows(self, spent: u32) -> bool {
         match self {
             Budget::Times(times) => spent < times,
@@ -51,7 +54,7 @@ impl Budget {
         }
     }
 
-    /// What is left after `spent`.
+    /// Returns the rest of the budget after `spent`.
     pub fn less(self, spent: u32) -> Budget {
         match self {
             Budget::Times(times) => Budget::Times(times.saturating_sub(spent)),
@@ -60,20 +63,20 @@ impl Budget {
     }
 }
 
-/// Which failures of user code are tried again.
+/// Which failures of user code are retried.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub enum RetryOn {
-    /// None: what user code says is final.
+    /// No failure: an error of user code is final.
     #[default]
     Never,
-    /// All.
+    /// All failures.
     Any,
-    /// Those whose class, or one that it is a kind of, is named.
+    /// Failures of these classes and of their subclasses.
     Classes(Vec<String>),
 }
 
 impl RetryOn {
-    /// Whether this error of user code is tried again.
+    /// Returns whether this error of user code is retried.
     pub fn covers(&self, error: &Error) -> bool {
         match self {
             RetryOn::Never => false,
@@ -89,24 +92,25 @@ impl RetryOn {
     }
 }
 
-/// How a task runs. Tasks of one function share theirs.
+/// How a task runs. Tasks of one function share one instance.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct TaskOptions {
-    /// What it takes while it runs.
+    /// The resources that it takes while it runs.
     pub resources: Resources,
-    /// How often it may run again after its executor or worker was lost. For a call: at most this, and
-    /// at most what its actor allows.
+    /// How often it may run again after its executor or worker was lost. A call is also limited by
+    /// its actor's `max_task_retries`.
     pub max_retries: Budget,
-    /// Which failures of user code count as a loss.
+    /// Which failures of user code are retried, from the same budget.
     pub retry_on: RetryOn,
-    /// The wait before the first retry; each further one is twice as long, up to [`MAX_RETRY_DELAY`].
+    /// The wait before the first retry. Each further wait is twice as long, up to
+    /// [`MAX_RETRY_DELAY`].
     pub retry_delay: Duration,
-    /// How long one attempt may take. A call that takes longer is answered at once and asked to stop, and
-    /// takes its place at its actor until it does.
+    /// The longest time that one attempt may take. A call that exceeds it fails at once for its
+    /// caller and is asked to stop. Until it stops it keeps its place at its actor.
     pub timeout: Option<Duration>,
-    /// Whether it may run on a worker that may be taken away at any time.
+    /// Whether it may run on a worker that can be taken away at any time.
     pub preemptible: bool,
-    /// Whether its results are saved where they outlive every node, if they are large.
+    /// Whether large results are also saved where they outlive every node.
     pub durable: bool,
 }
 
@@ -124,18 +128,18 @@ impl Default for TaskOptions {
     }
 }
 
-/// The wait before the retry after `spent` others: doubled each time, with up to half of it taken off
-/// by chance so that what failed together does not return together.
+/// Returns the wait before the retry after `spent` others. It doubles each time. Up to half of it
+/// is taken off at random, so that tasks that failed together do not return together.
 pub fn retry_delay(first: Duration, spent: u32, random: &mut Random) -> Duration {
     let whole =
         first.saturating_mul(1_u32.checked_shl(spent).unwrap_or(u32::MAX)).min(MAX_RETRY_DELAY);
     whole / 2 + random.up_to(whole / 2)
 }
 
-/// What a task calls.
+/// The function or method that a task calls.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Target {
-    /// A function that some worker provides under this name.
+    /// A function that a worker provides under this name.
     Function(Arc<str>),
     /// A method of an actor.
     Method {
@@ -147,7 +151,7 @@ pub enum Target {
 }
 
 impl Target {
-    /// The actor, if it is a method of one.
+    /// Returns the actor, if the target is a method.
     pub fn actor(&self) -> Option<ActorId> {
         match self {
             Target::Function(_) => None,
@@ -155,7 +159,7 @@ impl Target {
         }
     }
 
-    /// The name of the function or method.
+    /// Returns the name of the function or method.
     pub fn name(&self) -> &Arc<str> {
         match self {
             Target::Function(name) => name,
@@ -163,7 +167,7 @@ impl Target {
         }
     }
 
-    /// What people call it.
+    /// Returns the name of the function or method as people read it.
     pub fn label(&self) -> &str {
         label_of(self.name())
     }
@@ -172,55 +176,57 @@ impl Target {
 /// One function call to be run.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct TaskSpec {
-    /// Made by whoever submits it: submitting it twice is submitting it once.
+    /// Chosen by the client that submits the task. Submitting the same id twice submits the task
+    /// once.
     pub id: TaskId,
-    /// What to call.
+    /// The function or method to call.
     pub target: Target,
     /// The arguments, encoded.
     pub args: Payload,
-    /// Objects whose values go along with the arguments; the task waits for them.
+    /// Objects whose values the task gets with its arguments. It waits for them.
     pub needs: Vec<ObjectId>,
-    /// What references inside the arguments name; held as long as the task may run.
+    /// The referents of references inside the arguments. They are held as long as the task may run.
     pub referents: Vec<Referent>,
-    /// How many results it gives.
+    /// How many results it returns.
     pub returns: u32,
-    /// If it gives items while it runs: how many there may be that nobody has taken. Its one result is how many
-    /// there were, as a number in MessagePack.
+    /// For a task that yields items while it runs: how many items may exist that its consumer has
+    /// not taken. The task's one result is then the number of its items, in MessagePack.
     pub stream_window: Option<u32>,
-    /// How it runs.
+    /// The task's options.
     pub options: Arc<TaskOptions>,
 }
 
 impl TaskSpec {
-    /// Everything the task holds while it has not ended.
+    /// Returns every referent that the task holds until it ends.
     pub fn referents_to_hold(&self) -> impl Iterator<Item = Referent> {
         self.input_objects().map(Referent::Object).chain(self.referents.iter().copied())
     }
 
-    /// The objects whose values it reads.
+    /// Returns the objects whose values the task reads.
     pub fn input_objects(&self) -> impl Iterator<Item = ObjectId> {
         self.needs.iter().copied().chain(self.args.stored_object())
     }
 
-    /// The objects its results become.
+    /// Returns the objects that the task's results become.
     pub fn results(&self) -> impl Iterator<Item = ObjectId> + use<> {
         let id = self.id;
         (0..self.returns).map(move |index| ObjectId::of(id, index))
     }
 
-    /// The same, and the first `items` of what it gives if it streams.
+    /// Returns the objects of the task's results and of its first `items` items.
     pub fn results_and_items(&self, items: u32) -> impl Iterator<Item = ObjectId> + use<> {
         let id = self.id;
         self.results().chain((0..items).map(move |item| ObjectId::item(id, item)))
     }
 
-    /// Its results as things that can be held; none if it asks for more than it may.
+    /// Returns the task's results as referents. Returns none if the task asks for more results than
+    /// it may.
     pub fn results_to_hold(&self) -> impl Iterator<Item = Referent> + use<> {
         let most = if self.returns > MAX_RETURNS { 0 } else { usize::MAX };
         self.results().take(most).map(Referent::Object)
     }
 
-    /// Its results, if they are as many as were asked for.
+    /// Returns `values` if the task was to return that many, otherwise an error.
     pub fn check_results(&self, values: Vec<Value>) -> Outcome {
         if values.len() == self.returns as usize {
             return Ok(values);
@@ -230,7 +236,7 @@ impl TaskSpec {
         Err(Error::invalid(message).ran(Ran::Maybe))
     }
 
-    /// Says what is wrong with it.
+    /// Fails if the specification is not valid.
     pub fn validate(&self) -> Result<(), Error> {
         check_name("function", self.target.name())?;
         if self.returns > MAX_RETURNS {
@@ -247,10 +253,10 @@ impl TaskSpec {
         match self.stream_window {
             None => Ok(()),
             Some(0) => Err(Error::invalid(
-                "max_unconsumed is 0: at least one item must be able to wait for whoever takes it",
+                "max_unconsumed is 0: expected at least 1, so that an item can wait for its consumer",
             )),
             Some(_) if self.returns != 1 => Err(Error::invalid(format!(
-                "{} results of a task that streams were asked for: it has one, besides its items",
+                "a task that streams has one result besides its items, {} results were asked for",
                 self.returns
             ))),
             Some(count) if count > MAX_UNCONSUMED => Err(Error::too_large(format!(
@@ -264,53 +270,56 @@ impl TaskSpec {
 /// How long an actor lives.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Lifetime {
-    /// Until its last handle goes.
+    /// Until its last handle is released.
     #[default]
     NonDetached,
     /// Until it is deleted.
     Detached,
 }
 
-/// How an actor lives.
+/// How an actor is placed, runs and ends.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ActorOptions {
-    /// What must be free where it is placed, besides what it takes. It is not taken.
+    /// The resources that must be free where it is placed, at least. It is granted only
+    /// `resources`.
     pub placement: Resources,
-    /// What it takes while it lives.
+    /// The resources that it takes while it lives.
     pub resources: Resources,
-    /// How often it may be instantiated again after its executor or worker was lost.
+    /// How often it may restart after its executor or worker was lost.
     pub max_restarts: Budget,
     /// How often a call that may have run is sent again.
     pub max_task_retries: Budget,
-    /// How many calls run at a time.
+    /// How many calls run at the same time.
     pub max_concurrency: u32,
-    /// How many calls may wait at the actor; more are refused as `Exhausted`.
+    /// How many calls may wait at the actor. Further calls are rejected with `Exhausted`.
     pub max_pending_calls: u32,
     /// How long it lives.
     pub lifetime: Lifetime,
-    /// Whether an actor of the same class that has the name already is what was asked for.
+    /// Whether to return an existing actor of the same class and name, instead of an error.
     pub get_if_exists: bool,
-    /// Whether it may live on a worker that may be taken away at any time.
+    /// Whether it may live on a worker that can be taken away at any time.
     pub preemptible: bool,
-    /// Without a call for this long it ends.
+    /// How long the actor lives without a call.
     pub idle_ttl: Option<Duration>,
-    /// When its state is saved, if it can be: then a restart begins with what was saved last.
+    /// When its state is saved. A restart begins with the newest checkpoint. `None` if the state is
+    /// not saved.
     pub checkpoints: Option<CheckpointPolicy>,
 }
 
-/// When an actor's state is saved, besides when its worker drains and when somebody calls [`SAVE_METHOD`].
+/// When an actor's state is saved. It is also saved when its worker drains, and when a client calls
+/// [`SAVE_METHOD`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct CheckpointPolicy {
-    /// After so many calls.
+    /// After this many calls.
     pub every_calls: Option<u32>,
-    /// After so long, if there were calls.
+    /// At this interval, if there were calls.
     pub interval: Option<Duration>,
 }
 
-/// The largest checkpoint, in bytes: it travels in one message with the constructor's arguments.
+/// The largest checkpoint, in bytes. It travels in one message with the constructor's arguments.
 pub const MAX_CHECKPOINT_BYTES: usize = 32 << 20;
 
-/// The method that gives an actor's state; [`ActorOptions::checkpoints`] says when it is called.
+/// The method that returns an actor's state. [`ActorOptions::checkpoints`] sets when it is called.
 pub const SAVE_METHOD: &str = "save_checkpoint";
 
 impl Default for ActorOptions {
@@ -334,48 +343,49 @@ impl Default for ActorOptions {
 /// An actor to be created.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ActorSpec {
-    /// Made by whoever creates it.
+    /// Chosen by the client that creates the actor.
     pub id: ActorId,
-    /// The class that some worker provides under this name.
+    /// The class, by the name under which a worker provides it.
     pub class: Arc<str>,
     /// The constructor's arguments, encoded.
     pub args: Payload,
-    /// Objects whose values go along with the arguments.
+    /// Objects whose values the constructor gets with its arguments.
     pub needs: Vec<ObjectId>,
-    /// What references inside the arguments name; held as long as the actor may be instantiated.
-    pub holds: Vec<Referent>,
-    /// The name it is found by.
+    /// The referents of references inside the arguments. They are held as long as the actor may be
+    /// instantiated.
+    pub referents: Vec<Referent>,
+    /// The name by which clients find it.
     pub name: Option<Arc<str>>,
-    /// Where its name counts.
+    /// The namespace of the name.
     pub namespace: Arc<str>,
-    /// How it lives.
+    /// The actor's options.
     pub options: Arc<ActorOptions>,
-    /// What callers in its own language should know of its methods. Only they look into it.
+    /// A description of its methods for callers in its own language. Marline does not look into it.
     pub interface: Bytes,
 }
 
-/// The longest description of an actor's methods.
+/// The most bytes in a description of an actor's methods.
 pub const MAX_INTERFACE_BYTES: usize = 64 << 10;
 
 impl ActorSpec {
-    /// Everything the actor holds while it may be instantiated.
-    pub fn held(&self) -> impl Iterator<Item = Referent> {
-        self.data().map(Referent::Object).chain(self.holds.iter().copied())
+    /// Returns every referent that the actor holds while it may be instantiated.
+    pub fn referents_to_hold(&self) -> impl Iterator<Item = Referent> {
+        self.input_objects().map(Referent::Object).chain(self.referents.iter().copied())
     }
 
-    /// The objects whose values it reads.
-    pub fn data(&self) -> impl Iterator<Item = ObjectId> {
+    /// Returns the objects whose values the constructor reads.
+    pub fn input_objects(&self) -> impl Iterator<Item = ObjectId> {
         self.needs.iter().copied().chain(self.args.stored_object())
     }
 
-    /// Says what is wrong with it.
+    /// Fails if the specification is not valid.
     pub fn validate(&self) -> Result<(), Error> {
         check_name("class", &self.class)?;
         match &self.name {
             Some(name) => check_name("actor", name)?,
             None if self.options.get_if_exists => {
                 return Err(Error::invalid(
-                    "get_if_exists is about the actor that has a name: give one",
+                    "get_if_exists finds the actor by its name: give it one",
                 ));
             }
             None => {}
@@ -392,7 +402,7 @@ impl ActorSpec {
             && (every_calls == Some(0) || interval == Some(Duration::ZERO))
         {
             return Err(Error::invalid(
-                "a checkpoint every 0 calls or 0 seconds would be all it does",
+                "a checkpoint interval is 0: expected at least 1 call, or more than 0 seconds",
             ));
         }
         if self.interface.len() > MAX_INTERFACE_BYTES {
@@ -411,14 +421,15 @@ impl ActorSpec {
 /// The prefix of the names under which workers provide actor classes.
 pub const ACTOR_SCHEME: &str = "actor:";
 
-/// The runtime whose executors run what has this name: the scheme of the name with its environment (`python`, `python/1f0a`),
-/// or nothing for the worker's own program. The name may be one that a worker [provides](ACTOR_SCHEME).
+/// Returns the runtime whose executors run the function or class of this name. It is the scheme of
+/// the name with its environment (`python`, `python/1f0a`), or empty for the worker's own program.
+/// The name may have the prefix [`ACTOR_SCHEME`].
 pub fn runtime_of(name: &str) -> &str {
     let name = name.strip_prefix(ACTOR_SCHEME).unwrap_or(name);
     name.split_once(':').map_or("", |(runtime, _)| runtime)
 }
 
-/// The scheme of the names of commands: `command:ls`.
+/// The scheme of the names of commands, as in `command:ls`.
 pub const COMMAND_SCHEME: &str = "command";
 
 fn check_name(what: &str, name: &str) -> Result<(), Error> {

@@ -1,6 +1,7 @@
-//! A hash map for what there may be very many of. It takes half of what a hash map does (entries stand in full
-//! chunks, and only their numbers in a table that has gaps), nothing is copied as it grows, and an entry has a
-//! [row](Row), by which others can name it in four bytes for as long as it is there.
+//! A hash map for very many entries, in half the memory of `HashMap`. Entries stand in the full
+//! chunks of a [`Slab`], and only their four-byte rows stand in a hash table that has gaps. No
+//! entry is copied as the table grows. Other structures can name an entry by its [row](Row), in
+//! four bytes, for as long as the entry exists.
 
 use crate::map::Fold;
 pub use crate::slab::Row;
@@ -9,7 +10,8 @@ use hashbrown::HashTable;
 use std::hash::{Hash, Hasher};
 use std::ops::Index;
 
-/// See the [module](self). Its order is the same in every run.
+/// A hash map of few bytes per entry. It iterates in the same order in every run. See the
+/// [module](self).
 #[derive(Debug)]
 pub struct Table<K, V> {
     entries: Slab<(K, V)>,
@@ -29,55 +31,56 @@ fn hash(key: &impl Hash) -> u64 {
 }
 
 impl<K: Hash + Eq, V> Table<K, V> {
-    /// How many entries there are.
+    /// Returns how many entries there are.
     pub fn len(&self) -> usize {
         self.entries.len()
     }
 
-    /// Whether there are none.
+    /// Returns whether there are no entries.
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
 
-    /// Where the entry of this key stands.
+    /// Returns the row of this key's entry.
     pub fn row(&self, key: &K) -> Option<Row> {
-        let is_it = |row: &Row| self.entries.get(*row).is_some_and(|(one, _)| one == key);
+        let is_it = |row: &Row| self.entries.get(*row).is_some_and(|(there, _)| there == key);
         self.rows.find(hash(key), is_it).copied()
     }
 
-    /// What stands there.
+    /// Returns the key and value in `row`.
     ///
     /// # Panics
-    /// If nothing does.
+    /// If the row is free.
     pub fn at(&self, row: Row) -> (&K, &V) {
-        let (key, value) = self.entries.get(row).expect("it was not removed");
+        let (key, value) = self.entries.get(row).expect("the entry was not removed");
         (key, value)
     }
 
-    /// Its value, to be changed.
+    /// Returns the value in `row`, mutable.
     ///
     /// # Panics
-    /// If nothing stands there.
+    /// If the row is free.
     pub fn at_mut(&mut self, row: Row) -> &mut V {
-        &mut self.entries.get_mut(row).expect("it was not removed").1
+        &mut self.entries.get_mut(row).expect("the entry was not removed").1
     }
 
-    /// Whether there is one with this key.
+    /// Returns whether there is an entry with this key.
     pub fn contains_key(&self, key: &K) -> bool {
         self.row(key).is_some()
     }
 
-    /// Its value.
+    /// Returns the value of this key.
     pub fn get(&self, key: &K) -> Option<&V> {
         self.row(key).map(|row| self.at(row).1)
     }
 
-    /// Its value, to be changed.
+    /// Returns the value of this key, mutable.
     pub fn get_mut(&mut self, key: &K) -> Option<&mut V> {
         self.row(key).map(|row| self.at_mut(row))
     }
 
-    /// Adds an entry, or gives it another value. Says where it stands, and which value it had before.
+    /// Adds an entry, or replaces its value. Returns the entry's row, and the value that was
+    /// replaced.
     pub fn insert(&mut self, key: K, value: V) -> (Row, Option<V>) {
         match self.row(&key) {
             Some(row) => (row, Some(std::mem::replace(self.at_mut(row), value))),
@@ -89,11 +92,11 @@ impl<K: Hash + Eq, V> Table<K, V> {
         let hash_of_key = hash(&key);
         let row = self.entries.insert((key, value));
         let entries = &self.entries;
-        let hash_of = |row: &Row| hash(&entries.get(*row).expect("it is there").0);
+        let hash_of = |row: &Row| hash(&entries.get(*row).expect("the row is full").0);
         *self.rows.insert_unique(hash_of_key, row, hash_of).get()
     }
 
-    /// Its value, to be changed; if it is not there, it is added.
+    /// Returns the value of this key, mutable. Adds the default value if the key has none.
     pub fn get_or_default(&mut self, key: K) -> &mut V
     where
         V: Default,
@@ -105,25 +108,25 @@ impl<K: Hash + Eq, V> Table<K, V> {
         self.at_mut(row)
     }
 
-    /// Takes an entry out.
+    /// Removes an entry and returns its value.
     pub fn remove(&mut self, key: &K) -> Option<V> {
         let entries = &self.entries;
-        let is_it = |row: &Row| entries.get(*row).is_some_and(|(one, _)| one == key);
+        let is_it = |row: &Row| entries.get(*row).is_some_and(|(there, _)| there == key);
         let (row, _) = self.rows.find_entry(hash(key), is_it).ok()?.remove();
         self.entries.remove(row).map(|(_, value)| value)
     }
 
-    /// All of them, by where they stand.
+    /// Iterates over all entries, in the order of their rows.
     pub fn iter(&self) -> impl Iterator<Item = (&K, &V)> {
         self.entries.iter().map(|(_, (key, value))| (key, value))
     }
 
-    /// All keys.
+    /// Iterates over all keys.
     pub fn keys(&self) -> impl Iterator<Item = &K> {
         self.iter().map(|(key, _)| key)
     }
 
-    /// All values.
+    /// Iterates over all values.
     pub fn values(&self) -> impl Iterator<Item = &V> {
         self.iter().map(|(_, value)| value)
     }
@@ -133,7 +136,7 @@ impl<K: Hash + Eq, V> Index<&K> for Table<K, V> {
     type Output = V;
 
     fn index(&self, key: &K) -> &V {
-        self.get(key).expect("there is one with this key")
+        self.get(key).expect("the table has this key")
     }
 }
 
@@ -144,7 +147,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     #[test]
-    fn it_is_what_a_map_is() {
+    fn behaves_like_a_map() {
         for seed in 0..50 {
             let mut random = Random::new(seed);
             let (mut table, mut expected) = (Table::default(), BTreeMap::new());

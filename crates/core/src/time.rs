@@ -1,29 +1,29 @@
-//! Time as an argument. A [`Time`] is a point on one process's monotonic clock; the shells read the
-//! clock, the machines never do. Times of two processes are never compared: a lease counts, on each
-//! side, from something that side saw itself (see [`lease`](crate::lease)).
+//! Time as an argument. A [`Time`] is a point on one process's monotonic clock. The shells read the
+//! clock, the machines never do. Times of two processes are never compared: each side measures a
+//! lease from an event that it saw itself (see [`lease`](crate::lease)).
 
 use std::ops::{Add, Sub};
 use std::time::Duration;
 
-/// A point on a process's own monotonic clock, in nanoseconds from wherever that clock began.
+/// A point on a process's own monotonic clock, in nanoseconds since the start of that clock.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Time(u64);
 
 impl Time {
-    /// Where the clock began.
+    /// The start of the clock.
     pub const ZERO: Time = Time(0);
 
-    /// The point `nanos` after the clock began.
+    /// Returns the point `nanos` nanoseconds after the start of the clock.
     pub const fn from_nanos(nanos: u64) -> Time {
         Time(nanos)
     }
 
-    /// Nanoseconds since the clock began.
+    /// Returns the nanoseconds since the start of the clock.
     pub const fn as_nanos(self) -> u64 {
         self.0
     }
 
-    /// How long after `earlier` this is; zero if it is before it.
+    /// Returns the duration from `earlier` to this point, or zero if `earlier` is later.
     pub fn since(self, earlier: Time) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
     }

@@ -1,15 +1,23 @@
-//! A worker's decisions: which executor runs what, which calls reach which actor, when to stop.
+//! A worker's decisions: which executor runs which task, which calls reach which actor, when to
+//! stop.
 //!
-//! A worker does what the controller says and keeps nothing to itself: every attempt it accepted it
-//! ends, gives back, or takes with it when its session is over. Its own clock decides that: past its
-//! lease it kills its executors and forgets everything, before the controller gives its work away.
+//! A worker does what the controller says, and everything it has belongs to its session. It ends
+//! every attempt that it accepted, gives it back, or drops it with the session. The worker's own
+//! clock decides when that is: when its lease ends, it kills its executors and forgets everything,
+//! before the controller gives its work away.
 //!
-//! It is also the host of its actors' callers. Before a caller's first message counts, the controller
-//! is asked whether that session lives; when it ends, all that it had here goes in one step.
+//! A worker is also the host of its actors' callers. Before a caller's first message counts, the
+//! worker asks the controller whether the caller's session is alive. When that session ends,
+//! everything of the caller goes in one step.
 //!
-//! Where things are decided: membership and time in `session.rs`, tasks in `task.rs`, actors and calls
-//! in `actor.rs` and `call.rs`, when their state is saved in `checkpoint.rs`, callers in `caller.rs`, executors
-//! in `executor.rs`, those that do not start in `failed_start.rs`, what its store keeps in `stored.rs`, what user code gives while it runs in `stream.rs`, who goes when memory runs short in `memory.rs`. `query.rs` only reads.
+//! - `session.rs`: membership and time
+//! - `task.rs`: tasks; `actor.rs` and `call.rs`: actors and calls; `stream.rs`: yielded items
+//! - `checkpoint.rs`: when an actor's state is saved
+//! - `caller.rs`: callers and whether their sessions are alive
+//! - `executor.rs`: executors; `failed_start.rs`: executors that do not start
+//! - `blob.rs`: which blobs the object store retains
+//! - `memory.rs`: which executor is killed when memory runs short
+//! - `query.rs`: queries, which change nothing
 
 mod actor;
 mod blob;
@@ -48,24 +56,25 @@ use std::sync::Arc;
 use std::time::Duration;
 use task::{LocalTask, Slots};
 
-/// How a worker behaves.
+/// The settings of a worker.
 #[derive(Clone, Debug)]
 pub struct Config {
     /// How long a cancelled attempt may take to stop by itself.
     pub cancel_grace: Duration,
-    /// How many idle executors are kept for the next task.
+    /// How many idle executors wait for the next task.
     pub max_idle_executors: usize,
-    /// How many executors are kept ready for the next actor, once there was one.
+    /// How many executors are kept ready for the next actor, once the worker has hosted one.
     pub spare_executors: usize,
-    /// Executors that are started as soon as the worker has joined: of which runtime, and how many.
+    /// The executors that start as soon as the worker has joined: their runtime, and how many.
     pub prestarted: Option<(Arc<str>, usize)>,
-    /// How many executors may wait for other tasks at a time.
+    /// How many executors may wait for other tasks at the same time.
     pub max_blocked_executors: usize,
-    /// How many messages of a caller are kept while it is asked whether its session lives.
+    /// How many calls of a caller wait until the controller confirms that the caller's session is
+    /// alive.
     pub max_parked_messages: usize,
-    /// Calls that went direct are reported to the controller after this long, or this many.
+    /// The longest time until direct calls are reported to the controller.
     pub report_interval: Duration,
-    /// See `report_interval`.
+    /// The most direct calls in one report to the controller.
     pub report_batch: usize,
 }
 
@@ -84,59 +93,59 @@ impl Default for Config {
     }
 }
 
-/// Counts of what was refused because it came too late or from nobody.
+/// Counts messages that were ignored.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Counters {
     /// Messages of callers whose session was over.
     pub fenced: u64,
-    /// Messages about attempts, instances or executors that were not here.
+    /// Messages about attempts, instances or executors that the worker does not have.
     pub stale: u64,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum Timer {
-    /// The lease is over.
+    /// The lease ends.
     Lease,
-    /// An attempt takes too long.
+    /// The timeout of an attempt.
     Timeout(AttemptId),
-    /// An attempt did not stop by itself.
+    /// The end of the grace of an attempt that was asked to stop.
     Grace(AttemptId),
-    /// A call takes too long.
+    /// The timeout of a call.
     Call(ActorId, TaskId),
-    /// A call did not stop by itself.
+    /// The end of the grace of a call that was asked to stop.
     CallGrace(ActorId, TaskId),
-    /// An actor may have been idle for too long.
+    /// The time at which an actor has been idle for its `idle_ttl`, unless it was called since.
     Idle(ActorId),
-    /// An actor's state is to be saved.
+    /// The next checkpoint of an actor.
     Save(ActorId),
-    /// Report calls.
+    /// The next report of direct calls.
     Report,
-    /// Give up what still runs.
+    /// The end of a drain's grace: the worker gives up work that still runs.
     DrainGrace,
-    /// Data that only this worker has took too long to be brought elsewhere.
+    /// The end of the time for moving data that only this worker has.
     Moved,
-    /// Start an executor of a runtime that did not start.
+    /// The next attempt to start an executor of a runtime that fails to start.
     Start,
 }
 
-/// See the [module](self).
+/// The state machine of a worker. See the [module](self).
 #[derive(Debug)]
 pub struct Worker {
     config: Config,
     session: Option<Session>,
     lease: Option<HeldLease>,
     draining: bool,
-    /// It drains because its controller is about to end: it joins the next one.
+    /// The worker drains because its controller is about to end, and joins the next one.
     rejoins_after_drain: bool,
-    /// It has nothing more to do, and said so.
+    /// No work is left, and the controller knows.
     emptied: bool,
-    /// It goes, and said so.
+    /// The worker leaves, and the controller knows.
     left: bool,
     attempts: Map<TaskId, LocalTask>,
     slots: Map<ShapeId, Slots>,
     executors: Map<ExecutorId, Executor>,
     idle: Vec<ExecutorId>,
-    /// Those that start ahead of what they will be for.
+    /// Executors that start before there is work for them.
     spares: Vec<ExecutorId>,
     /// Runtimes whose last executor did not start.
     failing: Vec<FailingRuntime>,
@@ -144,7 +153,8 @@ pub struct Worker {
     blocked: usize,
     actors: Map<ActorId, HostedActor>,
     callers: Map<Session, Caller>,
-    /// Answers that leave when the controller has what they name: whose, and what.
+    /// Answers that leave when the controller holds the referents that they name, with their
+    /// callers.
     answers_awaiting_holds: BTreeMap<AttemptId, (Session, crate::message::FromHost)>,
     reports: Vec<CallReport>,
     timers: BTreeSet<(Time, Timer)>,
@@ -152,7 +162,7 @@ pub struct Worker {
 }
 
 impl Worker {
-    /// A worker that has not joined yet.
+    /// Creates a worker that has not joined yet.
     pub fn new(config: Config) -> Worker {
         Worker {
             config,
@@ -179,7 +189,7 @@ impl Worker {
         }
     }
 
-    /// Something happened.
+    /// Handles an event. Appends its effects to `effects`.
     pub fn handle(&mut self, now: Time, event: Event, effects: &mut Vec<Effect>) {
         if self.lease_is_over(now) {
             self.stop(effects);
@@ -196,12 +206,12 @@ impl Worker {
             }
             Event::ControllerMessageReceived { session, message } => {
                 if self.session == Some(session) {
-                    self.controller_said(now, message, effects);
+                    self.handle_controller_message(now, message, effects);
                 }
             }
             Event::CallerMessageReceived { session, message } => {
                 if self.session.is_some() {
-                    self.caller_said(now, session, message, effects);
+                    self.receive_from_caller(now, session, message, effects);
                 }
             }
             Event::ExecutorReady { executor } => self.executor_ready(now, executor, effects),
@@ -212,10 +222,10 @@ impl Worker {
                 self.executor_died(now, executor, error, effects)
             }
             Event::TaskEnded { executor, task, end } => {
-                self.run_ended(now, executor, task, end, effects)
+                self.task_ended(now, executor, task, end, effects)
             }
             Event::InputsUnavailable { executor, task, error } => {
-                self.not_begun(now, executor, task, error, effects)
+                self.inputs_unavailable(now, executor, task, error, effects)
             }
             Event::Yielded { executor, task, index, value } => {
                 self.yielded(executor, task, index, value, effects);
@@ -229,7 +239,7 @@ impl Worker {
             Event::Blocked { executor } => self.run_blocked(executor, true, effects),
             Event::Resumed { executor } => self.run_blocked(executor, false, effects),
             Event::ReferencesReleased { executor, things } => {
-                self.dropped(executor, things, effects)
+                self.references_released(executor, things, effects)
             }
             Event::ActorExited { executor } => self.actor_exited(executor, effects),
             Event::MemoryShort { used, limit, taken } => {
@@ -257,27 +267,27 @@ impl Worker {
         self.ask_to_leave(now, effects);
     }
 
-    /// When [`Event::TimePassed`] is due.
+    /// Returns when [`Event::TimePassed`] is due.
     pub fn next_wake(&self) -> Option<Time> {
         self.timers.first().map(|(time, _)| *time)
     }
 
-    /// The session it works under.
+    /// Returns the current session.
     pub fn session(&self) -> Option<Session> {
         self.session
     }
 
-    /// When its executors must have stopped, whatever becomes of this process.
+    /// Returns when the executors must have stopped, even if this process hangs or dies.
     pub fn lease_ends_at(&self) -> Option<Time> {
         self.lease.as_ref().map(HeldLease::ends_at)
     }
 
-    /// What was refused.
+    /// Returns the counts of ignored messages.
     pub fn counters(&self) -> Counters {
         self.counters
     }
 
-    /// Tasks that are here, and actors.
+    /// Returns how many attempts and how many actors the worker has.
     pub fn load(&self) -> (usize, usize) {
         (self.attempts.len(), self.actors.len())
     }

@@ -1,6 +1,8 @@
-//! A cluster of processes that loses a worker under load, and loses no work: a controller here, three
-//! workers that are this program started again, 20,000 tasks that each write a line into a ledger, and a
-//! `kill -9` in the middle. At the end the books are balanced; if they do not add up, it fails.
+//! A cluster of processes that loses a worker under load, but no work.
+//!
+//! This process is the controller, and starts itself again as three workers. 20,000 tasks each
+//! write a line into a ledger file. In the middle one worker is killed with `kill -9`. At the end
+//! the program compares the ledger with the results, and fails if they do not match.
 //!
 //! `cargo run --release -p marline --example ledger`
 
@@ -14,7 +16,7 @@ use std::time::Instant;
 const TASKS: u64 = 20_000;
 const WORKERS: usize = 3;
 
-/// What the workers provide.
+/// Returns the functions and actors that the workers provide.
 fn program() -> Program {
     Program::new()
         .try_task("enter", |ledger: String, number: u64| {
@@ -24,14 +26,14 @@ fn program() -> Program {
             let attempt = context().expect("it runs as a task").attempt;
             let mut ledger =
                 OpenOptions::new().append(true).open(ledger).map_err(|error| error.to_string())?;
-            // One write of one line: lines of several processes do not mix.
+            // Each line is one write, so lines of several processes do not mix.
             let line = format!("{number} {attempt}\n");
             ledger.write_all(line.as_bytes()).map_err(|error| error.to_string())
         })
         .actor("Tally", Tally, |tally| tally.method("add", Tally::add))
 }
 
-/// An actor that counts.
+/// An actor that adds up numbers.
 struct Tally(u64);
 
 impl Tally {
@@ -42,13 +44,15 @@ impl Tally {
 }
 
 fn main() -> ExitCode {
-    // Started again as a worker (and, by the worker, as its executors).
+    // This process was started again as a worker, or by a worker as an executor.
     if let Ok(controller) = std::env::var("LEDGER_CONTROLLER") {
         let worker = Worker::of(program()).resources(Resources::cpus(1));
         return exit_code(worker.run(&controller));
     }
     exit_code(balance().and_then(|balanced| {
-        balanced.then_some(()).ok_or_else(|| Error::internal("the books do not balance"))
+        balanced
+            .then_some(())
+            .ok_or_else(|| Error::internal("the ledger does not match the results"))
     }))
 }
 
@@ -62,7 +66,7 @@ fn exit_code(result: Result<(), Error>) -> ExitCode {
     }
 }
 
-/// A worker process that ends with this value.
+/// A worker process that is killed when this value is dropped.
 struct Process(Child);
 
 impl Drop for Process {
@@ -117,7 +121,8 @@ fn keep_books(ledger: &str) -> Result<bool, Error> {
         }
     }
     let counted = loop {
-        // A call may meet the end of the actor's old life: then it says so, and is made again.
+        // A call may run when the killed instance of the actor ends. Then its error says so, and
+        // the call is repeated.
         match tally.call::<u64>("add", (finished,))?.wait() {
             Ok(counted) => break counted,
             Err(error) if error.may_have_run() => continue,
@@ -139,7 +144,7 @@ fn keep_books(ledger: &str) -> Result<bool, Error> {
         "the ledger has {} tasks; {repeated} of them wrote twice, {lost} attempts were lost and tried again",
         entries.len()
     );
-    println!("an actor was told and says {counted}; all in {:.1} s", began.elapsed().as_secs_f64());
+    println!("an actor counted {counted}; everything took {:.1} s", began.elapsed().as_secs_f64());
     Ok(finished + failed == TASKS
         && failed == TASKS / 1_000
         && entries.len() as u64 == finished

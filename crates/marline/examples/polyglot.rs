@@ -1,5 +1,6 @@
-//! Rust and Python call each other by name, with plain data. As a worker it provides functions and an actor for
-//! Python programs; as a client it calls functions and an actor of Python's standard library.
+//! Rust and Python call each other by name, with plain data. As a worker this program provides
+//! functions and an actor for Python programs. As a client it calls functions and an actor of
+//! Python's standard library.
 //!
 //! ```sh
 //! marline up &                                       # with the Python package installed
@@ -8,13 +9,13 @@
 //! python -c 'import marline; marline.init("auto"); print(marline.get(marline.function("square").remote(7)))'
 //! ```
 //!
-//! An address and a token may follow, for a cluster elsewhere.
+//! For a cluster on another machine, append its address and its token.
 
 use marline::{Bytes, Client, Error, Program, Worker};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// What travels as a map with these names.
+/// Encoded as a map with these names, so a Python program sees a `dict`.
 #[derive(Serialize, Deserialize)]
 struct Order {
     item: String,
@@ -85,7 +86,7 @@ fn call(address: Option<&str>, token: Option<&str>) -> Result<(), Error> {
     let mean = client.task("python:statistics.mean").submit::<i64>((&numbers,))?.wait()?;
     println!("mean: {mean}");
 
-    let data = client.put_bytes(vec![7; 1_000_000])?; // In shared memory, from where Python takes it.
+    let data = client.put_bytes(vec![7; 1_000_000])?; // In shared memory, where Python reads it.
     let sum = client.task("python:zlib.crc32").submit::<u32>((&data,))?.wait()?;
     let same = client.task("python:zlib.crc32").submit::<u32>((client.get(&data)?,))?.wait()?;
     println!("checksums: {sum} {same}");
@@ -112,7 +113,7 @@ fn main() -> Result<(), Error> {
         Some(&"worker") => work(address, token),
         Some(&"client") => call(address, token),
         _ => {
-            eprintln!("say what it is to be: worker or client, and where: [ADDRESS [TOKEN]]");
+            eprintln!("usage: polyglot worker|client [ADDRESS [TOKEN]]");
             std::process::exit(2)
         }
     }

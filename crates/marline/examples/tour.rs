@@ -1,5 +1,5 @@
-//! A tour of a local cluster: tasks, a reference between tasks, an actor, a failure, a cancel. Keeps a
-//! ledger and ends with an error if it does not balance.
+//! A tour of a local cluster: tasks, a reference between tasks, an actor, a failure, a cancel. At
+//! the end it compares results and counters with what they must be, and fails if they differ.
 
 use marline::{Cluster, ErrorKind, Program, Resources, context};
 use std::process::ExitCode;
@@ -22,7 +22,7 @@ impl Account {
     }
 }
 
-/// Waits until it is asked to stop.
+/// Waits until the task is cancelled, a minute at most.
 fn sleep_until_cancelled() -> Result<(), String> {
     let cancel = context().expect("it runs as a task").cancel;
     let end = Instant::now() + Duration::from_secs(60);

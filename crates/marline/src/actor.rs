@@ -1,4 +1,4 @@
-//! Actors: made once, called many times, one call after another.
+//! Actors: an actor is created once and called many times. Its calls run one after the other.
 
 use crate::answer::Answer;
 use crate::client::Client;
@@ -15,7 +15,7 @@ use serde::de::DeserializeOwned;
 use std::fmt;
 use std::sync::Arc;
 
-/// An actor to be created.
+/// An actor that is about to be created: its name and options. Made by [`Client::actor`].
 pub struct ActorBuilder<'a> {
     client: &'a Client,
     class: Arc<str>,
@@ -35,53 +35,54 @@ impl<'a> ActorBuilder<'a> {
         }
     }
 
-    /// The name it is found by, in the namespace `default`.
+    /// Names the actor, so that [`Client::get_actor`] finds it. Names are in the namespace
+    /// `default`, unless [`namespace`](Self::namespace) names another.
     pub fn name(mut self, name: &str) -> Self {
         self.name = Some(name.into());
         self
     }
 
-    /// The namespace its name counts in.
+    /// Sets the namespace of the name.
     pub fn namespace(mut self, namespace: &str) -> Self {
         self.namespace = namespace.into();
         self
     }
 
-    /// If an actor of this class has the name already, that is the one that is meant; one of another
-    /// class is `AlreadyExists`. It needs a name.
+    /// Uses the actor of this class that has the name already, if there is one. An actor of another
+    /// class with this name is an `AlreadyExists` error. Needs a [`name`](Self::name).
     pub fn get_if_exists(mut self) -> Self {
         self.options.get_if_exists = true;
         self
     }
 
-    /// It lives until it is deleted, not until its last handle goes.
+    /// Lets the actor live until it is deleted, not only until its last handle is dropped.
     pub fn detached(mut self) -> Self {
         self.options.lifetime = Lifetime::Detached;
         self
     }
 
-    /// How often it may be made again after it was lost (never, unless said otherwise).
+    /// Sets how often the actor is restarted after it was lost. The default is never.
     pub fn max_restarts(mut self, budget: Budget) -> Self {
         self.options.max_restarts = budget;
         self
     }
 
-    /// How often a call that may have run is sent again (never, unless said otherwise).
+    /// Sets how often a call that may have run is sent again. The default is never.
     pub fn max_task_retries(mut self, budget: Budget) -> Self {
         self.options.max_task_retries = budget;
         self
     }
 
-    /// What it takes while it lives (nothing, unless said otherwise). To be placed it also needs what
-    /// [`placement`](Self::placement) says.
+    /// Sets the resources that the actor takes while it lives. The default is none. To be placed,
+    /// it also needs the resources of [`placement`](Self::placement).
     pub fn resources(mut self, resources: Resources) -> Self {
         self.options.resources = resources;
         self
     }
 
-    /// What must be free at a worker for it to be placed there (one CPU, unless said otherwise). It is
-    /// not taken: once the actor is placed, others can have it, all but what
-    /// [`resources`](Self::resources) says.
+    /// Sets the resources that a worker must have free for the actor to be placed there. The
+    /// default is one CPU. The actor does not take them: once it is placed, other work can have all
+    /// but [`resources`](Self::resources).
     ///
     /// ```
     /// use marline::{Cluster, Program, Resources};
@@ -91,7 +92,7 @@ impl<'a> ActorBuilder<'a> {
     /// let no_cpu = Resources { memory: 1 << 30, ..Resources::default() };
     /// let cluster = Cluster::builder().resources(no_cpu).start(program)?;
     /// let clerk = cluster.client().actor("Clerk").placement(Resources::default()).create(())?;
-    /// assert_eq!(clerk.call::<i32>("work", ())?.wait()?, 1); // It would wait for a CPU for ever.
+    /// assert_eq!(clerk.call::<i32>("work", ())?.wait()?, 1); // A CPU would never come.
     /// # Ok::<(), marline::Error>(())
     /// ```
     pub fn placement(mut self, resources: Resources) -> Self {
@@ -99,13 +100,14 @@ impl<'a> ActorBuilder<'a> {
         self
     }
 
-    /// All options at once.
+    /// Sets all options at once.
     pub fn options(mut self, options: ActorOptions) -> Self {
         self.options = options;
         self
     }
 
-    /// Creates it. Calls wait until it is ready; a constructor that fails fails them.
+    /// Creates the actor. Calls wait until it is ready. If its constructor fails, calls fail with
+    /// that error.
     pub fn create(self, args: impl Arguments) -> Result<ActorHandle, Error> {
         let client = self.client.clone();
         let Encoded { payload, needs, _stored } = Encoded::new(&client, &args)?;
@@ -114,7 +116,7 @@ impl<'a> ActorBuilder<'a> {
             class: self.class,
             args: payload,
             needs,
-            holds: Vec::new(),
+            referents: Vec::new(),
             name: self.name,
             namespace: self.namespace,
             options: Arc::new(self.options),
@@ -125,7 +127,7 @@ impl<'a> ActorBuilder<'a> {
     }
 }
 
-/// A handle to an actor. The actor lives at least as long as one of them, and its calls.
+/// A handle to an actor. The actor lives at least as long as its last handle, and as its calls.
 pub struct ActorHandle {
     client: Client,
     id: ActorId,
@@ -138,13 +140,14 @@ impl ActorHandle {
         ActorHandle { client, id, options: Arc::new(options) }
     }
 
-    /// The actor's id.
+    /// Returns the actor's id.
     pub fn id(&self) -> ActorId {
         self.id
     }
 
-    /// Calls a method. Calls through handles of one client run in the order in which they were made: one that needs
-    /// what has not come waits for it, and those after it wait behind it.
+    /// Calls a method. Calls through handles of one client run in the order in which they were
+    /// made. A call whose arguments are not there yet waits for them, and the calls after it wait
+    /// behind it.
     pub fn call<T: DeserializeOwned + 'static>(
         &self,
         method: &str,
@@ -168,7 +171,7 @@ impl ActorHandle {
         Ok(TaskHandle::of_call(client.clone(), spec.id, pending, answer))
     }
 
-    /// Ends the actor for good.
+    /// Ends the actor for good: it is not restarted.
     pub fn delete(&self) -> Result<(), Error> {
         self.client.inner.delete_actor(self.id)
     }

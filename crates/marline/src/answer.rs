@@ -1,5 +1,6 @@
-//! The answer to a call. It goes from the actor to its caller and nobody else has it; once others are to have it, they
-//! are told of it: it is an object then.
+//! The answer to a call of an actor. It goes directly from the actor to the caller, and no other
+//! process knows it. When the caller passes it on as an argument, the answer is published: it
+//! becomes an object that the controller knows.
 
 use crate::client::Client;
 use crate::handle::without_value;
@@ -10,16 +11,18 @@ use marline_runtime::core::payload::{Outcome, Value};
 use marline_runtime::{Callback, WeakClient, new_object_id};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-/// See the [module](self). What it names, and what others know it by, is held until it goes.
+/// The answer to a call: see the [module](self). Until it is dropped, it holds the referents that
+/// its value names, and the object that it was published as.
 pub(crate) struct Answer {
     id: ObjectId,
     state: Mutex<State>,
-    /// What others know it by. Locked by whoever publishes it, never by whoever says that it has come.
+    /// The object that it was published as. `publish` locks this; `set_outcome` never does, so that
+    /// an answer that arrives does not wait for a publication.
     public: Mutex<Option<Hold>>,
 }
 
 enum State {
-    /// It has not come. It may be that others were told that it comes.
+    /// The answer has not arrived. `announced`: the controller expects it already.
     Awaited {
         announced: bool,
     },
@@ -29,7 +32,8 @@ enum State {
     },
 }
 
-/// A handle to a thing, for as long as there is the client: its session does not wait for this.
+/// A hold on a referent, released on drop. It does not keep the client's session alive: if the
+/// client is gone, so is the hold.
 struct Hold {
     client: WeakClient,
     referent: Referent,
@@ -44,8 +48,9 @@ impl Drop for Hold {
 }
 
 impl Answer {
-    /// The answer to a call, and who is to be told of it, who tells the caller. If the caller has gone meanwhile, all
-    /// that was held for it goes.
+    /// Returns the answer to a call, and the callback that gets its outcome and passes it on to
+    /// `tell`. If all handles of the caller are dropped by then, everything that the answer holds
+    /// is released.
     pub fn of_call(
         client: &Client,
         call: TaskId,
@@ -80,7 +85,8 @@ impl Answer {
         }
     }
 
-    /// A reference by which others know it, whether it has come or not. If the session is over, so is what it names.
+    /// Returns a reference to the answer for other work, whether the answer has arrived or not. If
+    /// the session is over, the reference names an object that no longer exists.
     pub fn publish<T>(&self, client: &Client) -> ObjectRef<T> {
         let mut public = self.public.lock().expect("nothing panics under it");
         let hold = match public.take() {
@@ -96,7 +102,7 @@ impl Answer {
         ObjectRef::new(client.clone(), object)
     }
 
-    /// Has others know its value, or that it comes; it is held.
+    /// Tells the controller the value, or that it will come. The object is held.
     fn make_public(&self, client: &marline_runtime::Client) -> Result<ObjectId, Error> {
         let came = match &*self.state() {
             State::Arrived { value: Ok(value), .. } => Some(value.clone()),
@@ -104,7 +110,7 @@ impl Answer {
         };
         match came {
             Some(value) => match value.payload.stored_object() {
-                // It is an object already.
+                // The value is in an object store, so it is an object already.
                 Some(object) => {
                     client.hold(Referent::Object(object));
                     Ok(object)
@@ -115,7 +121,8 @@ impl Answer {
                 }
             },
             None => {
-                // As what it is: if its data is in a store, the controller knows it by that name.
+                // Announced under the answer's own id: if the data turns out to be in a store, the
+                // controller knows the data by that id.
                 client.announce_as(self.id)?;
                 let came = match &mut *self.state() {
                     State::Awaited { announced } => {

@@ -1,4 +1,4 @@
-//! What a program that submits work uses: tasks, commands, actors, values.
+//! The client: submits tasks and commands, creates actors, and puts and gets values.
 
 use crate::actor::{ActorBuilder, ActorHandle};
 use crate::codec::{Arguments, Encoded, decode, encode};
@@ -19,10 +19,11 @@ use std::time::{Duration, Instant};
 
 /// A client of a cluster. Cheap to clone.
 ///
-/// It ends with its process, or with its last clone and the last handle that came from it. What it
-/// submitted and has not ended is then stopped, actors that only it had handles to end, and its values go:
-/// nobody is left who could ask for them. What is to outlive it is a [detached](ActorBuilder::detached)
-/// actor, or a command of `marline run --detach`.
+/// A client ends with its process, or with its last clone and the last handle that came from it.
+/// Then its unfinished work is stopped, actors end that only this client had handles to, and its
+/// values are freed: no process is left that could ask for them. Only a
+/// [detached](ActorBuilder::detached) actor and a command of `marline run --detach` outlive their
+/// client.
 #[derive(Clone)]
 pub struct Client {
     pub(crate) inner: marline_runtime::Client,
@@ -33,18 +34,19 @@ impl Client {
         Client { inner }
     }
 
-    /// Connects to a controller at `host:port` or `unix:/path`; see [`Controller`](crate::Controller).
+    /// Connects to a controller at `host:port` or `unix:/path`; see
+    /// [`Controller`](crate::Controller).
     pub fn connect(address: &str) -> Result<Client, Error> {
         marline_runtime::Client::connect(address, None).map(Client::new)
     }
 
-    /// Connects to a controller that asks for a token.
+    /// Connects to a controller that requires this token.
     pub fn connect_with_token(address: &str, token: &str) -> Result<Client, Error> {
         marline_runtime::Client::connect(address, Some(token.into())).map(Client::new)
     }
 
-    /// Connects to the cluster that `marline up` (or `marline controller`) runs on this machine for this
-    /// user. When that cluster has ended, the client joins the next one that runs here.
+    /// Connects to the cluster that `marline up` (or `marline controller`) runs on this machine for
+    /// this user. When that cluster has ended, the client joins the next one that runs here.
     ///
     /// ```no_run
     /// use marline::{Client, CommandLine};
@@ -58,18 +60,19 @@ impl Client {
         marline_runtime::Client::connect_here(None).map(Client::new)
     }
 
-    /// What is done with warnings, such as of a task that no worker could ever run, 10 s after it was
-    /// submitted. They are printed to standard error, unless said otherwise.
+    /// Sets what happens to warnings. By default they are printed to standard error. Example: 10 s
+    /// after a task was submitted that no worker could ever run, the client warns of it.
     pub fn on_warning(&self, warn: impl Fn(&str) + Send + Sync + 'static) {
         self.inner.on_warning(warn);
     }
 
-    /// A task that calls the function of this name.
+    /// Returns a task that calls the function of this name, to be configured and submitted.
     pub fn task(&self, name: &str) -> TaskBuilder<'_> {
         TaskBuilder { client: self, name: name.into(), options: TaskOptions::default() }
     }
 
-    /// A task that runs a command, on a worker that offers to.
+    /// Returns a task that runs a command, on a worker that [offers
+    /// to](crate::WorkerBuilder::commands).
     ///
     /// ```no_run
     /// use marline::{Client, CommandLine};
@@ -84,18 +87,18 @@ impl Client {
         CommandBuilder { task: self.task(&line.function()), line }
     }
 
-    /// An actor of the class of this name.
+    /// Returns an actor of the class of this name, to be configured and created.
     pub fn actor(&self, class: &str) -> ActorBuilder<'_> {
         ActorBuilder::new(self, class)
     }
 
-    /// The actor that has this name.
+    /// Finds the actor that has this name.
     pub fn get_actor(&self, namespace: &str, name: &str) -> Result<ActorHandle, Error> {
         let actor = self.inner.find_actor(namespace, name)?.wait()??.id;
         Ok(ActorHandle::new(self.clone(), actor))
     }
 
-    /// Puts a value where tasks can use it by reference.
+    /// Puts a value where tasks can use it by reference, and returns the reference.
     ///
     /// ```
     /// use marline::{Cluster, Program};
@@ -113,15 +116,17 @@ impl Client {
         Ok(ObjectRef::new(self.clone(), id))
     }
 
-    /// The same; if it is large, it is on the disk before this returns, in the folder that all workers have
-    /// ([`durable_folder`](crate::WorkerBuilder::durable_folder)), and outlives the node that has it.
+    /// Puts a value, as [`put`](Self::put) does, so that it outlives the node that has it. A large
+    /// value is on the disk before this returns, in the folder that all workers share
+    /// ([`durable_folder`](crate::WorkerBuilder::durable_folder)).
     pub fn put_durable<T: Serialize>(&self, value: &T) -> Result<ObjectRef<T>, Error> {
         let id = self.inner.put_durable(encode(value)?.into())?;
         Ok(ObjectRef::new(self.clone(), id))
     }
 
-    /// Puts bytes. Large ones are copied once, into shared memory, where every process of this machine reads them:
-    /// `get` gives [`Bytes`] whose memory that is, and so does a function that takes `Bytes` read it.
+    /// Puts bytes. Large ones are copied once, into shared memory, where every process of this
+    /// machine reads them. [`get`](Self::get) returns [`Bytes`] that point into that memory. So do
+    /// the arguments of a function that takes `Bytes`.
     ///
     /// ```
     /// use marline::{Bytes, Cluster, Program};
@@ -137,7 +142,7 @@ impl Client {
     /// }
     /// let (one, other) = (client.get(&data)?, client.get(&data)?);
     /// assert_eq!(one.as_ptr(), other.as_ptr());
-    /// drop((data, client, cluster)); // The value is gone; what is read of it stays as long as it is read.
+    /// drop((data, client, cluster)); // The value is freed; bytes that were read stay.
     /// assert!(one.iter().all(|byte| *byte == 1));
     /// # Ok::<(), marline::Error>(())
     /// ```
@@ -146,8 +151,9 @@ impl Client {
         Ok(ObjectRef::new(self.clone(), id))
     }
 
-    /// Blocks this thread until `count` of these tasks have ended, or the time is over. Says how many
-    /// have; [`TaskHandle::is_done`] says which. A task that waits lends its CPU, as [`TaskHandle::wait`] says.
+    /// Blocks this thread until `count` of these tasks have ended, or the time is over. Returns how
+    /// many have ended; [`TaskHandle::is_done`] says which. A task that waits lends its CPU, as
+    /// [`TaskHandle::wait`] says.
     ///
     /// ```
     /// use marline::{Cluster, Program};
@@ -174,9 +180,9 @@ impl Client {
         wait_for_some(&mut pending, count, deadline)
     }
 
-    /// Gets the value of a reference, blocking this thread until there is one and it is here. A large one is read in
-    /// shared memory: [`Bytes`] are that memory, other values are made of it. A task lends its CPU meanwhile, as
-    /// [`TaskHandle::wait`] says.
+    /// Returns the value of a reference. Blocks this thread until the value exists and its data is
+    /// on this machine. A large value is read in shared memory: [`Bytes`] point into it, other
+    /// types are decoded from it. A task lends its CPU meanwhile, as [`TaskHandle::wait`] says.
     pub fn get<T: DeserializeOwned + 'static>(&self, object: &ObjectRef<T>) -> Result<T, Error> {
         let value = self.inner.get(object.id())?.wait()??;
         decode(self, &value.payload)
@@ -189,7 +195,7 @@ impl fmt::Debug for Client {
     }
 }
 
-/// A task to be submitted.
+/// A task that is about to be submitted: its function and options. Made by [`Client::task`].
 pub struct TaskBuilder<'a> {
     client: &'a Client,
     name: Arc<str>,
@@ -197,40 +203,42 @@ pub struct TaskBuilder<'a> {
 }
 
 impl TaskBuilder<'_> {
-    /// What it takes while it runs (one CPU, unless said otherwise).
+    /// Sets the resources that the task takes while it runs. The default is one CPU.
     pub fn resources(mut self, resources: Resources) -> Self {
         self.options.resources = resources;
         self
     }
 
-    /// How often it may run again after its executor or worker was lost (3, unless said otherwise).
+    /// Sets how often the task may run again after its executor or worker was lost. The default is
+    /// 3.
     pub fn max_retries(mut self, budget: Budget) -> Self {
         self.options.max_retries = budget;
         self
     }
 
-    /// Which failures of its own code count as a loss (none, unless said otherwise).
+    /// Sets which failures of the task's own code are retried like a loss, from the same budget.
+    /// The default is none.
     pub fn retry_on(mut self, retry_on: RetryOn) -> Self {
         self.options.retry_on = retry_on;
         self
     }
 
-    /// Its result, if that is large, is saved where it outlives the node that has it, as with
-    /// [`put_durable`](Client::put_durable).
+    /// Saves a large result where it outlives the node that has it, as
+    /// [`put_durable`](Client::put_durable) does.
     pub fn durable(mut self) -> Self {
         self.options.durable = true;
         self
     }
 
-    /// How long one attempt may take, from when it starts to run. One that takes longer is asked to stop
-    /// and, after the worker's `cancel_grace`, ended, as [`cancel`](TaskHandle::cancel) says; then it has
-    /// failed as `Timeout`.
+    /// Sets how long one attempt may take, from the start of its code. An attempt that takes longer
+    /// is asked to stop, and is ended after the worker's `cancel_grace`, as
+    /// [`cancel`](TaskHandle::cancel) says. Then the task fails with `Timeout`.
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.options.timeout = Some(timeout);
         self
     }
 
-    /// All options at once.
+    /// Sets all options at once.
     pub fn options(mut self, options: TaskOptions) -> Self {
         self.options = options;
         self
@@ -249,8 +257,8 @@ impl TaskBuilder<'_> {
         })
     }
 
-    /// Submits it, blocking this thread as long as the cluster takes no more tasks. A task lends its CPU if that takes
-    /// long.
+    /// Submits the task. Blocks this thread as long as the cluster takes no more tasks. If that
+    /// takes long inside a task, the task lends its CPU.
     pub fn submit<T: DeserializeOwned + 'static>(
         self,
         args: impl Arguments,
@@ -262,7 +270,8 @@ impl TaskBuilder<'_> {
         Ok(TaskHandle::of_task(client, spec.id, pending))
     }
 
-    /// Submits it if the cluster takes it at once; `Exhausted`, naming the limit, if it does not.
+    /// Submits the task if the cluster takes it at once. Else fails with `Exhausted`, and the error
+    /// names the limit.
     pub fn try_submit<T: DeserializeOwned + 'static>(
         self,
         args: impl Arguments,
@@ -275,20 +284,20 @@ impl TaskBuilder<'_> {
     }
 }
 
-/// A command to be run as a task.
+/// A command that is about to be submitted as a task. Made by [`Client::command`].
 pub struct CommandBuilder<'a> {
     task: TaskBuilder<'a>,
     line: &'a CommandLine,
 }
 
 impl CommandBuilder<'_> {
-    /// How the task runs: resources, retries, timeout.
+    /// Sets the options of the task: resources, retries, timeout.
     pub fn options(mut self, options: TaskOptions) -> Self {
         self.task.options = options;
         self
     }
 
-    /// Submits it. It fails if the command does not exit with 0.
+    /// Submits the command. The task fails if the command does not exit with status 0.
     pub fn submit(self) -> Result<TaskHandle<CommandEnd>, Error> {
         let client = self.task.client.clone();
         let spec = self.task.spec(self.line.encode()?, Vec::new());

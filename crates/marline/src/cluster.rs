@@ -1,4 +1,4 @@
-//! A cluster in this process.
+//! A whole cluster in this process, for tests and for programs on one machine.
 
 use crate::client::Client;
 use crate::program::Program;
@@ -9,12 +9,13 @@ use marline_runtime::{Setting, StoreOptions};
 use std::sync::Arc;
 use std::thread::available_parallelism;
 
-/// A whole cluster in this process: controller, workers, executors on threads. Ends when it is dropped.
+/// A whole cluster in this process: controller, workers, and executors on threads. It ends when it
+/// is dropped.
 pub struct Cluster {
     inner: marline_runtime::Cluster,
 }
 
-/// How a cluster in this process is made.
+/// The options of a cluster in this process. Made by [`Cluster::builder`].
 pub struct ClusterBuilder {
     workers: usize,
     resources: Resources,
@@ -22,12 +23,12 @@ pub struct ClusterBuilder {
 }
 
 impl Cluster {
-    /// A cluster with one worker that offers as many CPUs as there are.
+    /// Starts a cluster with one worker that offers all CPUs that this process may use.
     pub fn local(program: Program) -> Result<Cluster, Error> {
         Cluster::builder().start(program)
     }
 
-    /// A cluster made to measure.
+    /// Returns a builder, for a cluster with other options.
     ///
     /// ```
     /// use marline::{Cluster, Program, Resources};
@@ -42,44 +43,45 @@ impl Cluster {
         ClusterBuilder { workers: 1, resources: Resources::cpus(cpus), object_store_memory: None }
     }
 
-    /// A client of this cluster.
+    /// Returns a client of this cluster.
     pub fn client(&self) -> Client {
         Client::new(self.inner.client())
     }
 
-    /// The workers, and what is free there.
+    /// Returns the workers, and what each has free.
     pub fn workers(&self) -> Vec<WorkerStatus> {
         self.inner.workers()
     }
 
-    /// What happened so far.
+    /// Returns how many tasks were submitted, finished, failed, and so on.
     pub fn counters(&self) -> Counters {
         self.inner.counters()
     }
 }
 
 impl ClusterBuilder {
-    /// So many workers (one, unless said otherwise).
+    /// Sets the number of workers. The default is one.
     pub fn workers(mut self, workers: usize) -> ClusterBuilder {
         self.workers = workers;
         self
     }
 
-    /// What each worker offers (all CPUs, unless said otherwise).
+    /// Sets what each worker offers. The default is all CPUs.
     pub fn resources(mut self, resources: Resources) -> ClusterBuilder {
         self.resources = resources;
         self
     }
 
-    /// So many bytes of memory are for large values (30 % of what there is, or `MARLINE_STORE_MEMORY`, unless said
-    /// otherwise); what does not fit goes to the disk. Where there are several workers, which have one memory,
-    /// values stay in the controller's: 64 MiB each at most.
+    /// Sets how many bytes of memory are for large values. The default is `MARLINE_STORE_MEMORY`,
+    /// else 30 % of all memory. Values that do not fit go to the disk. With several workers, which
+    /// share the memory of one process, values stay with the controller instead, and one may have
+    /// at most 64 MiB.
     pub fn object_store_memory(mut self, bytes: u64) -> ClusterBuilder {
         self.object_store_memory = Some(bytes);
         self
     }
 
-    /// Starts it.
+    /// Starts the cluster.
     pub fn start(self, program: Program) -> Result<Cluster, Error> {
         self.resources.validate()?;
         let limit = self.object_store_memory;

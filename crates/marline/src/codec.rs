@@ -1,8 +1,10 @@
-//! Arguments and results as MessagePack: an array of arguments, each value as `serde` has it, structs
-//! as maps with names. A reference as an argument is an extension that stands for its value.
+//! Encodes and decodes arguments and results as MessagePack.
 //!
-//! [`Bytes`] are read where they are: in the memory of the message that they came with, or in shared memory. As results
-//! they go as they are.
+//! - Arguments are an array. Each value is encoded as `serde` describes it, a struct as a map with
+//!   names.
+//! - A reference as an argument is an extension value, which stands for the value of the reference.
+//! - [`Bytes`] are read in place: in the memory of their message, or in shared memory. As a result
+//!   they are not encoded.
 
 use crate::client::Client;
 use crate::reference::ObjectRef;
@@ -18,10 +20,11 @@ use serde::de::value::BytesDeserializer;
 use std::any::{Any, TypeId};
 use std::fmt::Display;
 
-/// The extension type that stands for the value of a reference; its data is the reference's index.
+/// The extension type of a reference. Its data is the index of the reference among those that the
+/// work needs: four bytes, big-endian.
 const REFERENCE: i8 = 1;
 
-/// Arguments being encoded.
+/// Encodes arguments, one after the other.
 #[derive(Default)]
 pub struct Encoder {
     bytes: Vec<u8>,
@@ -59,14 +62,15 @@ fn write<T: Serialize>(bytes: &mut Vec<u8>, value: &T) -> Result<(), Error> {
     })
 }
 
-/// A result, encoded.
+/// Encodes a value.
 pub(crate) fn encode<T: Serialize>(value: &T) -> Result<Payload, Error> {
     let mut bytes = Vec::new();
     write(&mut bytes, value)?;
     Ok(Payload::message_pack(bytes))
 }
 
-/// Encodes what user code returned: bytes as they are. User code has run: an error says so.
+/// Encodes a result of user code. [`Bytes`] stay as they are. User code has run, and an error says
+/// that it may have.
 pub(crate) fn encode_result<T: Serialize + 'static>(value: &T) -> Result<Payload, Error> {
     match (value as &dyn Any).downcast_ref::<Bytes>() {
         Some(bytes) => Ok(Payload::raw(bytes.clone())),
@@ -74,7 +78,8 @@ pub(crate) fn encode_result<T: Serialize + 'static>(value: &T) -> Result<Payload
     }
 }
 
-/// Reads a value that is there, wherever its data is. The work that made it has run: an error says so.
+/// Reads a value that exists, wherever its data is. The work that made the value has run, and an
+/// error says that it may have.
 pub(crate) fn decode<T: DeserializeOwned + 'static>(
     client: &Client,
     payload: &Payload,
@@ -84,7 +89,7 @@ pub(crate) fn decode<T: DeserializeOwned + 'static>(
     value.map_err(|error| error.ran(Ran::Maybe))
 }
 
-/// What is in a payload.
+/// Decodes a payload. `what` names the value in errors.
 fn read<T: DeserializeOwned + 'static>(
     payload: &Payload,
     what: impl Fn() -> String,
@@ -108,19 +113,20 @@ fn read<T: DeserializeOwned + 'static>(
     }
 }
 
-/// Whether this is the type of bytes that are read where they are.
+/// Whether the type is [`Bytes`], which is read in place.
 fn is_bytes<T: 'static>() -> bool {
     TypeId::of::<T>() == TypeId::of::<Bytes>()
 }
 
-/// Bytes as what they are.
+/// Returns the bytes as a `T`, which the caller has checked to be [`Bytes`].
 fn cast_bytes<T: 'static>(bytes: Bytes) -> T {
     let mut bytes = Some(bytes);
     let same = (&mut bytes as &mut dyn Any).downcast_mut::<Option<T>>();
     same.and_then(Option::take).expect("its type was looked at")
 }
 
-/// If bytes are next in the rest of `all`, takes them: a part of `all`, which is not copied.
+/// Takes the bytes that come next in `rest`, if bytes come next. They are a part of `all`, without
+/// a copy.
 fn take_bytes(all: &Bytes, rest: &mut &[u8]) -> Option<Bytes> {
     let mut reader = *rest;
     let len = rmp::decode::read_bin_len(&mut reader).ok()? as usize;
@@ -129,7 +135,7 @@ fn take_bytes(all: &Bytes, rest: &mut &[u8]) -> Option<Bytes> {
     Some(all.slice_ref(bytes))
 }
 
-/// Why something is not what was expected, in words.
+/// Returns the error for a value of another type, in words instead of MessagePack markers.
 fn misread<T>(what: &str, error: &rmp_serde::decode::Error) -> Error {
     match error {
         rmp_serde::decode::Error::TypeMismatch(marker) => {
@@ -144,7 +150,7 @@ fn unlike<T>(what: &str, why: &dyn Display) -> Error {
     Error::invalid(format!("{what} cannot be read as {expected}: {why}"))
 }
 
-/// What a value is that begins with this.
+/// Names the kind of value that begins with this marker.
 fn in_words(marker: Marker) -> &'static str {
     use Marker::*;
     match marker {
@@ -160,7 +166,7 @@ fn in_words(marker: Marker) -> &'static str {
     }
 }
 
-/// The name of a type as it is written in programs: `Vec<String>`.
+/// Returns the name of a type without module paths, as programs write it: `Vec<String>`.
 fn without_paths(name: &str) -> String {
     let is_path = |c: char| c.is_alphanumeric() || c == '_' || c == ':';
     let mut short = String::new();
@@ -182,20 +188,21 @@ fn of_another_language(payload: &Payload) -> Error {
     ))
 }
 
-/// The arguments of a function, decoded one by one.
+/// Decodes the arguments of a function, one after the other.
 pub(crate) struct Decoder<'a> {
     /// The function's name.
     name: &'a str,
-    /// All of them, and those that were not decoded yet.
+    /// The arguments: all of them, and those that are not decoded yet.
     all: &'a Bytes,
     rest: &'a [u8],
     values: &'a [Value],
-    /// How many were decoded.
+    /// How many arguments are decoded.
     count: u32,
 }
 
 impl<'a> Decoder<'a> {
-    /// Arguments of a function that takes so many.
+    /// Starts to decode the arguments of a function that `takes` this many. Fails if their number
+    /// is another.
     pub fn new(invocation: &'a Invocation, takes: usize) -> Result<Decoder<'a>, Error> {
         let (name, payload) = (&*invocation.name, &invocation.args);
         if payload.encoding != Encoding::MessagePack {
@@ -232,7 +239,7 @@ impl<'a> Decoder<'a> {
             .map_err(|error| misread::<T>(&what(), &error))
     }
 
-    /// If a reference is next, takes it and says which.
+    /// Takes the reference that comes next, if one does. Returns its index.
     fn reference(&mut self) -> Option<u32> {
         let mut rest = self.rest;
         let meta = rmp::decode::read_ext_meta(&mut rest).ok()?;
@@ -300,11 +307,12 @@ arguments! { A B C D E F }
 arguments! { A B C D E F G }
 arguments! { A B C D E F G H }
 
-/// Arguments as they travel.
+/// Encoded arguments.
 pub(crate) struct Encoded {
     pub payload: Payload,
     pub needs: Vec<ObjectId>,
-    /// Large ones are in a store, and held until the work that has them was submitted.
+    /// The object with the arguments, if they are large: they are in an object store then. It is
+    /// held until the work that needs it is submitted.
     pub _stored: Option<ObjectRef<()>>,
 }
 

@@ -1,23 +1,30 @@
-//! Where executors that are processes begin.
+//! The entry point of executors that are processes.
 //!
-//! Such an executor is its worker's program started again, so it runs whatever that program runs before it is told
-//! to be an executor. That is `main` up to [`Worker::join`](crate::Worker) if the main thread joins, or up to
-//! [`executor_main`]. From any other thread nobody knows what comes first: in a test binary, `main` is the harness,
-//! and it would run every test in every executor. So a worker whose executors would begin like that is refused.
+//! Such an executor is the worker's program, started again. It runs `main` until `main` reaches one
+//! of two calls, and becomes an executor there:
+//!
+//! - [`executor_main`], or
+//! - [`WorkerBuilder::join`](crate::WorkerBuilder::join) on the main thread.
+//!
+//! If another thread joins and `main` never calls `executor_main`, an executor would run all of
+//! `main`. In a test binary, `main` is the test harness, so each executor would run every test.
+//! Joining fails in that case.
 
 use crate::program::Program;
 use marline_runtime::core::error::Error;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// The main thread of this process has called [`executor_main`]: its executors do so, too, and go no further.
+/// Whether the main thread of this process has called [`executor_main`]. Then its executors call it
+/// too, and go no further.
 static DECLARED: AtomicBool = AtomicBool::new(false);
 
-/// Makes this process an executor if a [`Worker`](crate::Worker) started it as one: then this does not return.
-/// Otherwise it returns at once.
+/// Makes this process an executor, if a [`Worker`](crate::Worker) started it as one: then this does
+/// not return. Otherwise returns at once.
 ///
-/// Call it first in `main`. Executors go no further, and any thread may then join a worker of the same program. A
-/// program whose main thread does nothing before it joins a worker needs no such call.
+/// Call it first in `main`. Executors go no further, and any thread may then join a worker of the
+/// same program. A program whose main thread does nothing before it joins a worker needs no such
+/// call.
 ///
 /// ```no_run
 /// use marline::{Program, Worker};
@@ -29,7 +36,7 @@ static DECLARED: AtomicBool = AtomicBool::new(false);
 /// fn main() {
 ///     marline::executor_main(program());
 ///     let worker = std::thread::spawn(|| Worker::of(program()).run("127.0.0.1:7000"));
-///     // … what only the worker's process does …
+///     // … code for the worker's process only …
 ///     worker.join().unwrap().unwrap();
 /// }
 /// ```
@@ -44,14 +51,14 @@ pub fn executor_main(program: Program) {
     }
 }
 
-/// Whether executors of a worker that this thread joins run nothing but what leads to it.
+/// Fails if the executors of a worker that this thread joins would run all of `main`.
 pub(crate) fn check_executor_entry() -> Result<(), Error> {
     if marline_runtime::is_main_thread() || DECLARED.load(Ordering::Relaxed) {
         return Ok(());
     }
     Err(Error::unsupported(
-        "executors are this program started again, and this is not its main thread: each would run all that `main` \
-         runs, in a test binary every test. Call `marline::executor_main(program)` first in `main`; or in a test \
-         binary, name a test that calls it (`executor_test`); or use `.threads()`",
+        "a worker must be joined from the main thread: its executors are this program started again, and each would \
+         run all of `main`, which in a test binary runs every test. Call `marline::executor_main(program)` first in \
+         `main`; or in a test binary, name a test that calls it (`executor_test`); or use `.threads()`",
     ))
 }

@@ -1,4 +1,4 @@
-//! Functions, constructors and methods of any number of arguments, seen as one kind of thing.
+//! Traits over functions, constructors and methods with up to eight arguments.
 
 use crate::codec::{Decoder, encode_result};
 use marline_runtime::Invocation;
@@ -8,21 +8,21 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::fmt::Display;
 
-/// A function that can be called by name: up to eight arguments that `serde` can read.
+/// A function that can be called by name. It takes up to eight arguments that `serde` can decode.
 pub trait Function<Args>: Send + Sync + 'static {
-    /// What it returns.
+    /// The type of its result.
     type Output;
     #[doc(hidden)]
     fn invoke(&self, invocation: &Invocation) -> Result<Self::Output, Error>;
 }
 
-/// A function that makes an actor.
+/// A function that creates an actor.
 pub trait Constructor<T, Args>: Function<Args, Output = T> {}
 impl<T, Args, F: Function<Args, Output = T>> Constructor<T, Args> for F {}
 
-/// A method of an actor: it may change the actor.
+/// A method of an actor. It may change the actor.
 pub trait Method<T, Args>: Send + Sync + 'static {
-    /// What it returns.
+    /// The type of its result.
     type Output;
     #[doc(hidden)]
     fn invoke(&self, actor: &mut T, invocation: &Invocation) -> Result<Self::Output, Error>;
@@ -72,12 +72,12 @@ functions! { A B C D E F }
 functions! { A B C D E F G }
 functions! { A B C D E F G H }
 
-/// A plain result, encoded.
+/// Encodes the result of a function that cannot fail.
 pub(crate) fn plain<T: Serialize + 'static>(value: T) -> Result<Payload, Error> {
     encode_result(&value)
 }
 
-/// A result that may be an error of the user's own.
+/// Encodes the result of a function that may fail with an error of the user's own.
 pub(crate) fn fallible<T: Serialize + 'static, E: Display>(
     value: Result<T, E>,
 ) -> Result<Payload, Error> {
@@ -87,7 +87,7 @@ pub(crate) fn fallible<T: Serialize + 'static, E: Display>(
     }
 }
 
-/// An error of the user's own.
+/// Returns the error of a task whose user code failed. Its class is the type of the user's error.
 pub(crate) fn own_error<E: Display>(error: &E) -> Error {
     let class = std::any::type_name::<E>().to_owned();
     Error::failed(error.to_string(), Failure { class, ..Failure::default() })

@@ -1,4 +1,5 @@
-//! Tasks and calls that were submitted: waiting for what they come to, or having others wait.
+//! Handles to tasks and calls that were submitted: to wait for their results, or to pass these on
+//! to other work.
 
 use crate::answer::Answer;
 use crate::client::Client;
@@ -17,8 +18,8 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-/// A task that was submitted: await it, or [`wait`](TaskHandle::wait) for it. Dropping it does not stop
-/// the task.
+/// A task or call that was submitted. Await the handle, or [`wait`](TaskHandle::wait) for it.
+/// Dropping the handle does not stop the task.
 pub struct TaskHandle<T> {
     client: Client,
     id: TaskId,
@@ -26,22 +27,22 @@ pub struct TaskHandle<T> {
     result: ResultSource<T>,
 }
 
-/// What a handle keeps of a result until it goes.
+/// Where the result of a handle is. The handle holds it until it is dropped.
 enum ResultSource<T> {
-    /// The controller has it.
+    /// The controller has the result, or knows where it is.
     Task(ObjectRef<T>),
-    /// It comes to this process alone.
+    /// The result of a call comes to this process only.
     Call(Arc<Answer>),
 }
 
 impl<T: DeserializeOwned + 'static> TaskHandle<T> {
-    /// A task whose result is held for this handle.
+    /// Returns the handle of a task whose result is held already.
     pub(crate) fn of_task(client: Client, id: TaskId, pending: Pending<Outcome>) -> TaskHandle<T> {
         let result = ResultSource::Task(ObjectRef::new(client.clone(), ObjectId::of(id, 0)));
         TaskHandle { client, id, pending, result }
     }
 
-    /// A call whose answer goes there too.
+    /// Returns the handle of a call whose answer also goes to `answer`.
     pub(crate) fn of_call(
         client: Client,
         id: TaskId,
@@ -51,34 +52,36 @@ impl<T: DeserializeOwned + 'static> TaskHandle<T> {
         TaskHandle { client, id, pending, result: ResultSource::Call(answer) }
     }
 
-    /// The task's id.
+    /// Returns the task's id.
     pub fn id(&self) -> TaskId {
         self.id
     }
 
-    /// Whether it has ended.
+    /// Whether the task has ended.
     pub fn is_done(&self) -> bool {
         self.pending.is_ready()
     }
 
-    /// Blocks this thread until it has ended.
+    /// Blocks this thread until the task has ended, and returns its result.
     ///
-    /// Inside a task, the task that waits lends its CPU to other tasks meanwhile. At most `max_blocked_executors`
-    /// (1,000) tasks of a worker wait at a time; one more fails with `Exhausted`. `MARLINE_MAX_BLOCKED_EXECUTORS`
-    /// sets that limit where the worker starts. Awaiting a handle lends nothing: a task that blocks on a future
-    /// keeps its CPU.
+    /// Inside a task, the waiting task lends its CPU to other tasks meanwhile. At most
+    /// `max_blocked_executors` (1,000) tasks of a worker may wait at a time; the wait of one more
+    /// fails with `Exhausted`. `MARLINE_MAX_BLOCKED_EXECUTORS` in the environment of the worker
+    /// sets that limit. Awaiting a handle does not lend the CPU.
     pub fn wait(self) -> Result<T, Error> {
         let outcome = self.pending.wait()?;
         decode_outcome(&self.client, outcome)
     }
 
-    /// Blocks this thread until it has ended, or the time is over: then it can be waited for again. Its
-    /// result is given once; asking again after that is `Invalid`. A task lends its CPU as with [`wait`](Self::wait).
+    /// Blocks this thread until the task has ended, or fails with `Timeout` when the time is over.
+    /// After a timeout the handle can be waited for again. The result is returned once; another
+    /// wait after that fails with `Invalid`. A task lends its CPU as with [`wait`](Self::wait).
     pub fn wait_timeout(&mut self, timeout: Duration) -> Result<T, Error> {
         decode_outcome(&self.client, self.pending.wait_timeout(timeout)?)
     }
 
-    /// What is known of it: where it is, how often it was tried, why it waits.
+    /// Asks the controller for the status of the task: its state, its worker, its attempts, and why
+    /// it waits.
     ///
     /// ```
     /// use marline::{Cluster, Program, Resources, TaskState};
@@ -95,21 +98,22 @@ impl<T: DeserializeOwned + 'static> TaskHandle<T> {
         self.client.inner.status(self.id)
     }
 
-    /// Stops it; whoever waits for it gets `Cancelled`, unless it was faster.
+    /// Cancels the task. Waits for it fail with `Cancelled`, unless the task ended before.
     ///
-    /// - What has not started ends at once.
-    /// - A task that runs is asked to: code that looks at [`context`](crate::context)`().cancel` stops by
-    ///   itself, a command gets SIGTERM. What has not stopped after the worker's
-    ///   [`cancel_grace`](crate::WorkerBuilder::cancel_grace) (5 s) is ended with its executor. (An executor
-    ///   that is a thread cannot be ended: it is left alone, and what it returns goes nowhere.)
-    /// - A call that runs is only asked, since ending it by force would end its actor. After
-    ///   `cancel_grace` nobody waits for it any more, but it goes on taking its place at the actor until it
-    ///   returns.
+    /// - A task that has not started ends at once.
+    /// - A running task is asked to stop: its code sees that in
+    ///   [`context`](crate::context)`().cancel`, and a command gets SIGTERM. If it has not stopped
+    ///   after the worker's [`cancel_grace`](crate::WorkerBuilder::cancel_grace) (5 s), it is ended
+    ///   together with its executor. An executor that is a thread cannot be ended: it runs on, and
+    ///   its result is dropped.
+    /// - A running call is asked to stop, but never ended by force, since that would end its actor.
+    ///   After `cancel_grace` waits for the call fail with `Cancelled`, but the call occupies its
+    ///   actor until it returns.
     pub fn cancel(&self) {
         self.client.inner.cancel(self.id, CancelMode::Graceful);
     }
 
-    /// Its result as an argument for other tasks, which then wait for it.
+    /// Returns a reference to the result, as an argument for other tasks. They wait for the result.
     pub fn result(&self) -> ObjectRef<T> {
         match &self.result {
             ResultSource::Task(object) => object.clone(),
@@ -142,7 +146,8 @@ fn decode_outcome<T: DeserializeOwned + 'static>(
     decode(client, &value.payload)
 }
 
-/// What a task or call ended with makes no sense: it has run.
+/// Returns the error for an outcome without a value. The work has run, and the error says that it
+/// may have.
 pub(crate) fn without_value() -> Error {
     Error::internal("a result without a value").ran(Ran::Maybe)
 }
@@ -170,7 +175,7 @@ mod tests {
         assert_eq!(format!("{client:?}"), "Client(of this process)");
     }
 
-    /// A value that refuses to be encoded.
+    /// A value that cannot be encoded.
     struct Opaque;
 
     impl Serialize for Opaque {

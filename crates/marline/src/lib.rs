@@ -28,8 +28,13 @@
 //! # Ok::<(), marline::Error>(())
 //! ```
 //!
-//! Functions and actors are registered by name in a [`Program`]; arguments and results are plain data
-//! (anything that `serde` knows), so that other languages can call them.
+//! Functions and actors are registered by name in a [`Program`]. Arguments and results are plain
+//! data (anything that `serde` can encode), so that programs in other languages can call them.
+//!
+//! - One process: [`Cluster`]. Several: [`Controller`], [`Worker`] and [`Client`]. With `marline
+//!   up`: [`Client::local`] and [`WorkerBuilder::run_local`].
+//! - Work: [`Client::task`], [`Client::actor`], [`Client::command`]; their results: [`TaskHandle`].
+//! - Large values: [`Client::put`], [`Client::put_bytes`], [`ObjectRef`].
 
 #![forbid(unsafe_code)]
 
@@ -65,12 +70,12 @@ pub use process::{Controller, ControllerBuilder, Worker, WorkerBuilder};
 pub use program::{Class, Program};
 pub use reference::ObjectRef;
 
-/// The examples of the README are run with the others.
+/// Runs the examples of the README as doc tests.
 #[cfg(doctest)]
 #[doc = include_str!("../../../README.md")]
 struct Readme;
 
-/// So are those of docs/objects.md.
+/// Runs the examples of docs/objects.md as doc tests.
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/objects.md")]
 struct Objects;

@@ -1,4 +1,4 @@
-//! A program: the functions and actors that a worker provides, registered by name.
+//! Programs: the functions and actors that a worker provides, registered by name.
 
 use crate::function::{Constructor, Function, Method, fallible, own_error, plain};
 use marline_runtime::core::Error;
@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 type Code = Box<dyn Fn(&Invocation) -> Result<Payload, Error> + Send + Sync>;
 type ConstructorFn = Box<dyn Fn(&Invocation) -> Result<Arc<dyn Instance>, Error> + Send + Sync>;
 
-/// Functions and actors by name. See the [crate](crate) for an example.
+/// The functions and actors of a worker, by name. See the [crate](crate) for an example.
 #[derive(Default)]
 pub struct Program {
     tasks: BTreeMap<String, Code>,
@@ -20,13 +20,13 @@ pub struct Program {
 }
 
 impl Program {
-    /// A program that provides nothing yet.
+    /// Returns a program that provides nothing yet.
     pub fn new() -> Program {
         Program::default()
     }
 
-    /// WorkerCapabilities a function under a name. Panics if the name is taken: whoever uses one twice would lose
-    /// what was there, and find out late.
+    /// Provides a function under a name. Panics if the name is taken: replacing the first function
+    /// without a word would be found out late.
     ///
     /// ```should_panic
     /// use marline::Program;
@@ -43,7 +43,8 @@ impl Program {
         self
     }
 
-    /// WorkerCapabilities a function that may fail: its error's words and type reach whoever waits.
+    /// Provides a function that may fail. The text and the type of its error reach the process that
+    /// waits for the task.
     ///
     /// ```
     /// use marline::{Cluster, ErrorKind, Program};
@@ -65,7 +66,8 @@ impl Program {
         self
     }
 
-    /// WorkerCapabilities an actor under a name: how it is made, and its methods. Panics if the name is taken.
+    /// Provides an actor under a name: its constructor and its methods. Panics if the name is
+    /// taken.
     pub fn actor<T, Args, C>(
         mut self,
         name: &str,
@@ -82,8 +84,8 @@ impl Program {
         self
     }
 
-    /// WorkerCapabilities an actor whose constructor may fail. It is run once; its error reaches whoever calls the
-    /// actor, and its name is free again.
+    /// Provides an actor whose constructor may fail. A constructor that fails is not run again.
+    /// Calls of the actor fail with its error, and the name of the actor is free again.
     pub fn try_actor<T, E, Args, C>(
         mut self,
         name: &str,
@@ -104,13 +106,13 @@ impl Program {
     }
 }
 
-/// Puts something under a name that must be free.
+/// Registers `value` under a name. Panics if the name is taken.
 fn add<V>(to: &mut BTreeMap<String, V>, what: &str, name: &str, value: V) {
     let before = to.insert(name.into(), value);
-    assert!(before.is_none(), "there is {what} {name:?} already: a name is used once");
+    assert!(before.is_none(), "there is {what} {name:?} already: choose another name");
 }
 
-/// How an actor with these methods becomes an instance.
+/// Returns a function that turns an actor of this class into an instance.
 fn made_by<T: Send + 'static>(class: Class<T>) -> impl Fn(T) -> Arc<dyn Instance> {
     let class = Arc::new(class);
     move |actor| Arc::new(RegisteredActor { actor: Mutex::new(actor), class: class.clone() })
@@ -124,7 +126,7 @@ pub struct Class<T> {
 }
 
 impl<T: 'static> Class<T> {
-    /// WorkerCapabilities a method under a name. Panics if the name is taken.
+    /// Provides a method under a name. Panics if the name is taken.
     pub fn method<Args, M>(mut self, name: &str, method: M) -> Class<T>
     where
         M: Method<T, Args>,
@@ -137,7 +139,7 @@ impl<T: 'static> Class<T> {
         self
     }
 
-    /// WorkerCapabilities a method that may fail.
+    /// Provides a method that may fail.
     pub fn try_method<Args, M, R, E>(mut self, name: &str, method: M) -> Class<T>
     where
         M: Method<T, Args, Output = Result<R, E>>,
@@ -163,7 +165,8 @@ impl<T: Send + 'static> Instance for RegisteredActor<T> {
             let known: Vec<&str> = self.class.methods.keys().map(String::as_str).collect();
             Error::not_found(format!("no method {:?}: this actor has {known:?}", &*invocation.name))
         })?;
-        // A method that panicked leaves the actor as it is: its next caller finds out.
+        // A method that panicked leaves the actor in the state of that moment. The next call runs
+        // on it, so poisoning is ignored.
         let mut actor = self.actor.lock().unwrap_or_else(PoisonError::into_inner);
         method(&mut actor, invocation).map(reply)
     }

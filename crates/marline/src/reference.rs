@@ -1,12 +1,13 @@
-//! References to values: of results, and of what was put.
+//! References to values: to results, and to values that were put.
 
 use crate::client::Client;
 use marline_runtime::core::id::{ObjectId, Referent};
 use std::fmt;
 use std::marker::PhantomData;
 
-/// A reference to a value: an argument for tasks and calls, which get the value itself. The value lives as long as one
-/// of them, or work that was given one; what was read of it lives on.
+/// A reference to a value. As an argument of a task or call it stands for the value: the function
+/// gets the value itself. The value lives as long as its last reference, and as unfinished work
+/// that has one as an argument. Bytes that were read of it live on.
 pub struct ObjectRef<T> {
     client: Client,
     id: ObjectId,
@@ -14,12 +15,12 @@ pub struct ObjectRef<T> {
 }
 
 impl<T> ObjectRef<T> {
-    /// A reference to what is held for it already.
+    /// Returns a reference to an object whose hold it takes over.
     pub(crate) fn new(client: Client, id: ObjectId) -> ObjectRef<T> {
         ObjectRef { client, id, value: PhantomData }
     }
 
-    /// The object's id.
+    /// Returns the object's id.
     pub fn id(&self) -> ObjectId {
         self.id
     }

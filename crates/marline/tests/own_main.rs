@@ -1,5 +1,6 @@
-//! A program with a `main` of its own: its executors begin at `executor_main`, and any thread joins its worker. There is
-//! no test harness here; `main` answers the questions that test runners ask one.
+//! A program with a `main` of its own, which calls `executor_main` first: its executors go no
+//! further, and any thread may join a worker. This file has no test harness; its `main` answers
+//! `--list` and filters, as test runners expect.
 
 use marline::{Controller, Program, Worker};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -7,7 +8,7 @@ use std::time::Duration;
 
 const NAME: &str = "any_thread_joins_a_worker_after_executor_main";
 
-/// Whether this process came past `executor_main`.
+/// Whether this process has returned from `executor_main`.
 static PAST: AtomicBool = AtomicBool::new(false);
 
 fn program() -> Program {
@@ -18,15 +19,15 @@ fn main() {
     marline::executor_main(program());
     PAST.store(true, Ordering::Relaxed);
     let args: Vec<String> = std::env::args().skip(1).collect();
-    let said = |word: &str| args.iter().any(|arg| arg == word);
-    if said("--list") {
-        if !said("--ignored") {
+    let has = |word: &str| args.iter().any(|arg| arg == word);
+    if has("--list") {
+        if !has("--ignored") {
             println!("{NAME}: test");
         }
         return;
     }
     let names = args.iter().find(|arg| !arg.starts_with('-'));
-    if said("--ignored") || names.is_some_and(|name| !NAME.contains(name.as_str())) {
+    if has("--ignored") || names.is_some_and(|name| !NAME.contains(name.as_str())) {
         return;
     }
     std::thread::spawn(any_thread_joins_a_worker).join().unwrap();

@@ -1,10 +1,14 @@
 //! All shared memory of a node, in the process that owns it.
 //!
-//! Segments are made as they are needed and stay, unless they are larger than usual: whoever has one mapped keeps it
-//! mapped until it is said to be [gone](Gone), and what was used before is *warm* for all of them: it has its memory.
-//! What nobody uses is given back to the system without that: [all of it](Arena::trim) when somebody says so, and as
-//! much as is too much when something is given out. Blocks of many sizes leave gaps that the next does not fit into;
-//! with those, more would be taken than there may be.
+//! The arena makes segments as it needs them. A segment stays, unless it is larger than usual:
+//! processes keep it mapped until the arena reports it [gone](RemovedSegment). Memory that was used
+//! before is *warm*: it is free, and still has its pages for all processes that have the segment
+//! mapped.
+//!
+//! Free memory goes back to the system in two cases, without removing a segment: [all of
+//! it](Arena::trim) on request, and the excess when a block is allocated. Blocks of many sizes
+//! leave gaps that the next block does not fit into; with those gaps, the segments would take more
+//! memory than the limit.
 
 use crate::segment::{Access, Mapping, Segment};
 use crate::space::{Block, FreeSpace, rounded};
@@ -13,21 +17,22 @@ use std::collections::BTreeMap;
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard};
 
-/// How long a segment is, unless something larger is to fit. Mapping it costs nothing before it is used, and
-/// a process has one descriptor for each.
+/// The length of a segment, in bytes, unless a larger block must fit. An unused part costs nothing.
+/// A process has one descriptor for each segment.
 pub const SEGMENT_BYTES: u64 = 256 << 20;
 
-/// So much is given back at a time.
+/// How many bytes go back to the system at a time.
 const TRIM_BYTES: u64 = 16 << 20;
 
-/// See the [module](self). A clone is the same one.
+/// See the [module](self). A clone is the same arena.
 #[derive(Clone, Debug)]
 pub struct Arena(Arc<Shared>);
 
 #[derive(Debug)]
 struct Shared {
     segment_len: u64,
-    /// The most memory it takes, if what is given out is not more.
+    /// The most bytes of memory that the segments take, as long as the allocated blocks are not
+    /// more.
     most: u64,
     state: Mutex<State>,
 }
@@ -35,33 +40,33 @@ struct Shared {
 #[derive(Debug, Default)]
 struct State {
     space: FreeSpace,
-    /// By their numbers, which are never used again.
+    /// The segments by their numbers, which are never used again.
     segments: BTreeMap<u32, OwnedSegment>,
     next_segment: u32,
-    /// At most so much of what is free is warm.
+    /// At most this many bytes of free memory are warm.
     warm: u64,
-    /// Segments that were let go of, and nobody was told.
+    /// The segments that were removed, and that [`Arena::gone`] has not reported yet.
     gone: Vec<RemovedSegment>,
 }
 
-/// A segment of which nothing will be given out any more. Whoever has it mapped may let go of it; its memory is to be
-/// [given back](Gone::give_back), which takes its time.
+/// A segment in which no block will be allocated any more. Other processes may unmap it. Its memory
+/// must be [returned](RemovedSegment::give_back) to the system, which takes a while.
 #[derive(Debug)]
 pub struct RemovedSegment {
-    /// Which one.
+    /// The number of the segment.
     pub number: u32,
     own: OwnedSegment,
 }
 
 impl RemovedSegment {
-    /// Its memory is the system's again, whoever has it mapped.
+    /// Returns the memory to the system, even if processes still have the segment mapped.
     pub fn give_back(self) -> io::Result<()> {
         let (segment, len) = (self.number, self.own.segment.bytes());
         self.own.segment.return_memory(Block { segment, offset: 0, len })
     }
 }
 
-/// A segment, and where this process sees it.
+/// A segment, and its mapping in this process.
 #[derive(Clone, Debug)]
 struct OwnedSegment {
     segment: Arc<Segment>,
@@ -75,12 +80,12 @@ impl Default for Arena {
 }
 
 impl Arena {
-    /// With segments of this length, at least.
+    /// Creates an arena with segments of at least this length.
     pub fn new(segment_len: u64) -> Arena {
         Arena::with(segment_len, u64::MAX)
     }
 
-    /// That takes no more memory than this, or than is given out.
+    /// Creates an arena that takes no more memory than this, or than its blocks have.
     pub fn at_most(bytes: u64) -> Arena {
         Arena::with(SEGMENT_BYTES, bytes)
     }
@@ -94,8 +99,8 @@ impl Arena {
         self.0.state.lock().expect("nothing panics under it")
     }
 
-    /// Room for so many bytes. How much there may be in all is for others to say: this fails only if the
-    /// system does.
+    /// Allocates a block for this many bytes. The arena does not limit their sum: the caller does.
+    /// Fails only if the system fails.
     pub fn allocate(&self, len: usize) -> io::Result<Writable> {
         let mut state = self.state();
         let block = match state.space.allocate(len as u64) {
@@ -113,7 +118,7 @@ impl Arena {
         Ok(Writable::new(mapping, block, len, trims, OnRelease::Free(self.clone())))
     }
 
-    /// Nobody has it any more, and nobody reads it.
+    /// Frees a block that nothing uses or reads any more.
     pub fn free(&self, kept: SealedBlock) {
         self.free_block(kept.block());
     }
@@ -122,27 +127,27 @@ impl Arena {
         self.state().free(block);
     }
 
-    /// A segment, to be passed on.
+    /// Returns a segment, to pass it to another process.
     pub fn segment(&self, number: u32) -> Option<Arc<Segment>> {
         self.state().segments.get(&number).map(|own| own.segment.clone())
     }
 
-    /// Segments that were let go of since this was last asked.
+    /// Returns the segments that were removed since the last call.
     pub fn gone(&self) -> Vec<RemovedSegment> {
         std::mem::take(&mut self.state().gone)
     }
 
-    /// How many bytes of memory are given out.
+    /// Returns how many bytes the allocated blocks have.
     pub fn used(&self) -> u64 {
         self.state().space.used()
     }
 
-    /// Gives the memory of everything that is free back to the system, a little at a time: nobody who wants
-    /// some waits for long.
+    /// Returns all free memory to the system, in small steps, so that no other thread waits long
+    /// for the lock.
     pub fn trim(&self) -> io::Result<()> {
         let free: Vec<Block> = self.state().space.all_free().collect();
         for piece in free.into_iter().flat_map(pieces) {
-            let state = self.state(); // Nothing of it is given out meanwhile.
+            let state = self.state(); // The lock: no block is allocated in it meanwhile.
             for block in state.space.free_of(piece) {
                 state.segments[&block.segment].segment.return_memory(block)?;
             }
@@ -152,12 +157,12 @@ impl Arena {
         Ok(())
     }
 
-    /// How many bytes of memory the segments take.
+    /// Returns how many bytes of memory the segments take.
     pub fn resident_bytes(&self) -> io::Result<u64> {
         self.state().taken()
     }
 
-    /// Panics if the books do not add up.
+    /// Panics if the accounts do not add up.
     pub fn check_invariants(&self) {
         self.state().space.check_invariants();
     }
@@ -173,14 +178,14 @@ impl State {
         Ok(())
     }
 
-    /// Lets go of what was made for something larger than this, if nobody uses it: values that each are a little
-    /// larger than the last would have one each.
+    /// Removes unused segments that are larger than `usual`. Otherwise values that each are a
+    /// little larger than the last would leave a segment each.
     fn remove_large(&mut self, usual: u64) {
         let unused: Vec<u32> = self.space.unused().collect();
         for number in unused {
             if self.segments[&number].segment.bytes() > usual {
                 self.space.remove(number);
-                let own = self.segments.remove(&number).expect("it is there");
+                let own = self.segments.remove(&number).expect("the segment is in the arena");
                 self.gone.push(RemovedSegment { number, own });
             }
         }
@@ -188,15 +193,16 @@ impl State {
 
     fn free(&mut self, block: Block) {
         self.space.free(block);
-        self.warm += block.len; // Less if it has the room of something that was warm.
+        self.warm += block.len; // An upper bound: the block may have reused warm memory.
     }
 
     fn taken(&self) -> io::Result<u64> {
         self.segments.values().map(|own| own.segment.taken()).sum()
     }
 
-    /// Something new was given out: if more memory could be taken now than there may be, the smallest gaps
-    /// give theirs back, which are the least use; no more than that takes, because everybody waits meanwhile.
+    /// Returns the excess of warm memory to the system, after a block of `new` bytes was allocated.
+    /// The smallest gaps go first, since they are the least use. It returns no more than the
+    /// excess, because all threads wait for the lock meanwhile.
     fn give_back(&mut self, most: u64, new: u64) -> io::Result<()> {
         if self.space.used().saturating_add(self.warm) <= most {
             return Ok(());
@@ -222,7 +228,7 @@ impl State {
     }
 }
 
-/// A block in pieces that do not take long to be given back.
+/// Splits a block into pieces that each take little time to return to the system.
 fn pieces(Block { segment, offset, len }: Block) -> impl Iterator<Item = Block> {
     (0..len).step_by(TRIM_BYTES as usize).map(move |from| Block {
         segment,
@@ -265,7 +271,7 @@ mod tests {
     fn gaps_give_their_memory_back_before_there_is_more_than_there_may_be() {
         let arena = Arena::with(1024 * PAGE_BYTES, 100 * PAGE_BYTES);
         let pages = |count: u64| (count * PAGE_BYTES) as usize;
-        // Every other one of many small ones goes: nothing larger fits between those that stay.
+        // Every other one of many small blocks goes: no larger block fits between the others.
         let mut small: Vec<View> = (0..100).map(|byte| filled(&arena, pages(1), byte)).collect();
         assert_eq!(arena.resident_bytes().unwrap(), 100 * PAGE_BYTES);
         let mut byte = 0;
@@ -276,7 +282,7 @@ mod tests {
         assert_eq!(
             (arena.used(), arena.resident_bytes().unwrap()),
             (50 * PAGE_BYTES, 100 * PAGE_BYTES),
-            "it is warm"
+            "the free blocks are warm"
         );
         let large: Vec<View> = (0..25).map(|byte| filled(&arena, pages(2), byte)).collect();
         assert_eq!(arena.used(), 100 * PAGE_BYTES);
@@ -286,18 +292,18 @@ mod tests {
             arena.resident_bytes().unwrap()
         );
         for (view, byte) in small.iter().zip((1..100).step_by(2)) {
-            assert!(view.iter().all(|it| *it == byte), "what is in use stays as it is");
+            assert!(view.iter().all(|it| *it == byte), "blocks in use do not change");
         }
         drop((small, large));
         assert_eq!(
             (arena.used(), arena.resident_bytes().unwrap()),
             (0, 100 * PAGE_BYTES),
-            "what is warm stays"
+            "warm memory stays"
         );
         let before = arena.allocate(1).unwrap().trims();
         arena.trim().unwrap();
         assert_eq!(arena.resident_bytes().unwrap(), 0);
-        assert!(arena.allocate(1).unwrap().trims() > before, "who is given it knows of that");
+        assert!(arena.allocate(1).unwrap().trims() > before, "the next owner sees it");
         arena.check_invariants();
     }
 
@@ -309,13 +315,14 @@ mod tests {
         gap.prepare().unwrap();
         stays.prepare().unwrap();
         drop(gap);
-        assert_eq!(arena.resident_bytes().unwrap(), 4 * TRIM_BYTES, "it is warm");
-        // It does not fit into the gap, and could take a little more than a piece too much.
+        assert_eq!(arena.resident_bytes().unwrap(), 4 * TRIM_BYTES, "the gap is warm");
+        // It does not fit into the gap, so the segments could take a little more than one piece too
+        // much.
         let larger = arena.allocate(3 * TRIM_BYTES as usize + 1).unwrap();
         assert_eq!(
             arena.resident_bytes().unwrap(),
             2 * TRIM_BYTES,
-            "one that stays, one that is warm"
+            "one piece in use, one that is warm"
         );
         drop((stays, larger));
         arena.check_invariants();
@@ -363,11 +370,11 @@ mod tests {
             .collect();
         assert!(numbers.is_sorted_by(|one, next| one < next), "no number is used again");
         let there = (0..100).filter(|number| arena.segment(*number).is_some()).count();
-        assert_eq!(there, 3, "what is in use, and the last one");
+        assert_eq!(there, 3, "the segments in use, and the last one");
         assert_eq!(arena.resident_bytes().unwrap(), 52 * PAGE_BYTES);
         let gone = arena.gone();
         let gone_numbers: Vec<u32> = gone.iter().map(|gone| gone.number).collect();
-        assert_eq!(gone_numbers, numbers[..numbers.len() - 1], "each is said to be gone, once");
+        assert_eq!(gone_numbers, numbers[..numbers.len() - 1], "each is reported once");
         assert!(arena.gone().is_empty());
         for gone in gone {
             let segment = gone.own.segment.clone();
@@ -393,7 +400,7 @@ mod tests {
         let (kept, gone) = (filled(&arena, 100_000, 1), filled(&arena, 100_000, 2));
         let before = arena.resident_bytes().unwrap();
         drop(gone);
-        assert_eq!(arena.resident_bytes().unwrap(), before, "it stays warm");
+        assert_eq!(arena.resident_bytes().unwrap(), before, "the memory stays warm");
         arena.trim().unwrap();
         assert!(arena.resident_bytes().unwrap() < before);
         assert_eq!(&kept[..], &[1; 100_000][..]);

@@ -1,20 +1,23 @@
-//! Copying much. One core does not use all that memory can carry, so what is large is copied by several, in pieces: who
-//! is done with one takes the next, so that it does not matter if a core has other things to do.
+//! Copies large buffers. One core cannot use the full memory bandwidth, so several threads copy a
+//! large buffer in pieces. A thread that is done with a piece takes the next, so a core that is
+//! busy with other work does not delay the copy.
 
 use std::sync::{LazyLock, Mutex};
 use std::thread;
 
-/// What is shorter is copied before another thread would have begun.
+/// The least length that several threads copy, in bytes. A shorter copy is done before a second
+/// thread would start.
 const LARGE: usize = 8 << 20;
+/// The length of the pieces, in bytes.
 const PIECE: usize = 2 << 20;
-/// With more, it is not quicker.
+/// The most threads of one copy. More threads are not faster.
 const MOST_THREADS: usize = 4;
 
 static THREADS: LazyLock<usize> = LazyLock::new(|| {
     thread::available_parallelism().map_or(1, |cores| cores.get().min(MOST_THREADS))
 });
 
-/// Copies all of `from`.
+/// Copies all of `from` to `to`, which has the same length.
 pub(crate) fn copy(to: &mut [u8], from: &[u8]) {
     match from.len() < LARGE {
         true => to.copy_from_slice(from),
@@ -23,7 +26,7 @@ pub(crate) fn copy(to: &mut [u8], from: &[u8]) {
 }
 
 fn copy_with(threads: usize, to: &mut [u8], from: &[u8]) {
-    assert_eq!(to.len(), from.len(), "all of it, and no more");
+    assert_eq!(to.len(), from.len(), "both buffers have the same length");
     let pieces = Mutex::new(to.chunks_mut(PIECE).zip(from.chunks(PIECE)));
     let next = || pieces.lock().expect("nothing panics under it").next();
     let work = || {
@@ -34,7 +37,7 @@ fn copy_with(threads: usize, to: &mut [u8], from: &[u8]) {
     thread::scope(|scope| {
         for _ in 1..threads {
             let thread = thread::Builder::new().name("marline-copy".into());
-            // Where there are no threads to be had, the others do it, and one of them is this one.
+            // If no thread can be started, the others do the work. This thread is one of them.
             let _ = thread.spawn_scoped(scope, work);
         }
         work();

@@ -1,4 +1,4 @@
-//! Descriptors over Unix sockets, beside bytes.
+//! Passes file descriptors over Unix sockets, beside bytes.
 
 use rustix::io::Errno;
 use rustix::net::{
@@ -9,10 +9,10 @@ use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-/// The most descriptors that are passed at a time.
+/// The most descriptors in one message.
 pub const MAX_DESCRIPTORS: usize = 4;
 
-/// Sends bytes, and descriptors with the first of them. Says how many of the bytes went.
+/// Sends bytes, and descriptors with the first byte. Returns how many of the bytes were sent.
 pub fn send(socket: impl AsFd, bytes: &[u8], passed: &[BorrowedFd<'_>]) -> io::Result<usize> {
     assert!(passed.len() <= MAX_DESCRIPTORS && !bytes.is_empty());
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_DESCRIPTORS))];
@@ -29,7 +29,8 @@ pub fn send(socket: impl AsFd, bytes: &[u8], passed: &[BorrowedFd<'_>]) -> io::R
     }
 }
 
-/// Receives bytes, and the descriptors that came with them. No bytes: the other side has closed.
+/// Receives bytes, and the descriptors that came with them. No bytes: the peer has closed the
+/// socket.
 pub fn receive(socket: impl AsFd, buffer: &mut [u8]) -> io::Result<(usize, Vec<OwnedFd>)> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_DESCRIPTORS))];
     let mut ancillary = RecvAncillaryBuffer::new(&mut space);
@@ -42,7 +43,7 @@ pub fn receive(socket: impl AsFd, buffer: &mut [u8]) -> io::Result<(usize, Vec<O
     };
     let passed = ancillary.drain().flat_map(|message| match message {
         RecvAncillaryMessage::ScmRights(passed) => passed.collect(),
-        _ => Vec::new(), // Of a foreign enum: nothing else is asked for.
+        _ => Vec::new(), // The enum is not ours; the socket is not set to receive anything else.
     });
     Ok((received.bytes, passed.collect()))
 }

@@ -1,11 +1,15 @@
-//! Data that is to outlive its node: a file each, in a folder that all nodes see.
+//! Durable files: data that must outlive its node, one file for each value, in a folder that all
+//! nodes see.
 //!
-//! A file is written under another name first, and has its own when it is on the disk as a whole: what is found
-//! under a name is what was written, or the checksum in front of it says that the disk made something else of it.
+//! A file is written under a temporary name, and gets its name when all of it is on the disk. So a
+//! file under its name has the data that was written, or its checksum shows that the disk has
+//! changed it.
 //!
-//! Several nodes may save under one name, one after the other or at the same time: the last one counts, and none knows what
-//! became of the others'. So nobody erases what another may count on: who saves is told whether the file is its own
-//! alone ([`FileId`]), and only that is [erased](Saved::erase_own), as long as it is there.
+//! Several nodes may save under one name, one after the other or at the same time. The last one
+//! counts, and none knows what became of the others' files. So no node erases a file that another
+//! may rely on: [`publish`](DurableFiles::publish) says whether the file belongs to this node alone
+//! ([`FileId`]), and [`erase_own`](DurableFiles::erase_own) erases only that file, as long as it
+//! has the name.
 
 use crate::checksum;
 use std::collections::hash_map::RandomState;
@@ -17,12 +21,13 @@ use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// What a file begins with: what it is, how many bytes follow, and their checksum.
+/// The start of a file. After it come the number of data bytes, and their checksum.
 const MARK: [u8; 8] = *b"marline1";
 const HEAD_BYTES: usize = 24;
-/// So often a folder is made anew that somebody removes at the same time, or removed that somebody uses.
+/// How often this process makes a folder that another process removes at the same time, or removes
+/// one that another process uses.
 const MAX_TRIES: u32 = 100;
-/// Which file it is, whatever its name.
+/// The identity of a file, whatever its name.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct FileId {
     device: u64,
@@ -35,7 +40,7 @@ impl From<Metadata> for FileId {
     }
 }
 
-/// Data that is on the disk, and has no name yet. Dropped, it is erased.
+/// Data on the disk under a temporary name. Dropping it erases the data, unless it was published.
 pub struct Draft {
     path: PathBuf,
     file: FileId,
@@ -43,7 +48,7 @@ pub struct Draft {
 
 impl Drop for Draft {
     fn drop(&mut self) {
-        let _ = fs::remove_file(&self.path); // Unless it was renamed.
+        let _ = fs::remove_file(&self.path); // Fails if it was renamed.
     }
 }
 
@@ -54,7 +59,7 @@ pub struct DurableFiles {
 }
 
 impl DurableFiles {
-    /// In this folder, which is made when something is saved.
+    /// Returns the files of this folder, which is made when something is saved.
     pub fn new(folder: impl AsRef<Path>) -> DurableFiles {
         DurableFiles { folder: folder.as_ref().to_path_buf() }
     }
@@ -63,16 +68,16 @@ impl DurableFiles {
         self.folder.join(name)
     }
 
-    /// Where something is that is to have this name, or had it: nobody else's.
+    /// Returns a new temporary path for a file with this name. No other process has the same.
     fn unnamed(&self, name: &str) -> PathBuf {
         static NUMBERS: AtomicU64 = AtomicU64::new(0);
-        /// Processes of two machines may have the same id.
+        /// A random number: processes of two machines may have the same id.
         static PROCESS: LazyLock<u64> = LazyLock::new(|| RandomState::new().hash_one(0));
         let (process, number) = (*PROCESS, NUMBERS.fetch_add(1, Ordering::Relaxed));
         self.path(&format!(".{name}.{}.{process:x}.{number}", std::process::id()))
     }
 
-    /// Writes data that is to have this name. It is on the disk when this returns.
+    /// Writes data for a file with this name. The data is on the disk when this returns.
     pub fn write(&self, name: &str, bytes: &[u8]) -> io::Result<Draft> {
         let path = self.unnamed(name);
         let file = self.draft(&path)?;
@@ -81,8 +86,9 @@ impl DurableFiles {
         Ok(draft)
     }
 
-    /// Gives it its name, also on the disk. Says which file it is, if it is this one's to erase: no other had saved
-    /// anything under the name. `own` is what was said of it before.
+    /// Gives the data its name, also on the disk. Returns the file if this process may erase it: no
+    /// other process had saved under the name. `own` is the file that an earlier call returned for
+    /// the name.
     pub fn publish(
         &self,
         name: &str,
@@ -90,7 +96,7 @@ impl DurableFiles {
         own: Option<FileId>,
     ) -> io::Result<Option<FileId>> {
         let path = self.path(name);
-        // A link replaces nothing: so it is known what is.
+        // Try a link first. It replaces no file, so its success shows that there was none.
         let replaced = match fs::hard_link(&draft.path, &path) {
             Ok(()) => None,
             Err(_) => {
@@ -103,8 +109,8 @@ impl DurableFiles {
         Ok((replaced.is_none() || replaced == own).then_some(draft.file))
     }
 
-    /// A new file; the folder is made if it is not there. Whoever erases the last file of it removes it: then it is
-    /// made again.
+    /// Creates a file. Makes the folder if it does not exist. The process that erases the last file
+    /// also removes the folder: then this makes it again.
     fn draft(&self, path: &Path) -> io::Result<File> {
         let mut tries = 0;
         loop {
@@ -118,7 +124,7 @@ impl DurableFiles {
         }
     }
 
-    /// Reads what was saved under a name into the room that is made for it.
+    /// Reads the file with this name into the memory that `room` returns for its length.
     pub fn load<R: AsMut<[u8]>, E: From<io::Error>>(
         &self,
         name: &str,
@@ -133,13 +139,14 @@ impl DurableFiles {
         Ok(room)
     }
 
-    /// A file that is whole as far as its head tells, after that; how many bytes follow, and their checksum.
+    /// Opens a file and checks its head. Returns the file after its head, the number of data bytes,
+    /// and their checksum.
     fn open(&self, name: &str) -> io::Result<(File, u64, u64)> {
         let mut file = File::open(self.path(name))?;
         let mut head = [0; HEAD_BYTES];
         file.read_exact(&mut head)?;
         let number = |at: usize| {
-            u64::from_le_bytes(head[at..at + 8].try_into().expect("eight bytes are eight bytes"))
+            u64::from_le_bytes(head[at..at + 8].try_into().expect("the range has eight bytes"))
         };
         let bytes = number(8);
         let there = file.metadata()?.len();
@@ -149,30 +156,31 @@ impl DurableFiles {
         Ok((file, bytes, number(16)))
     }
 
-    /// Erases what was saved under a name, if anything was.
+    /// Erases the file with this name, if it exists.
     pub fn erase(&self, name: &str) {
         let _ = fs::remove_file(self.path(name));
-        let _ = fs::remove_dir(&self.folder); // If that was the last.
+        let _ = fs::remove_dir(&self.folder); // Fails if there are other files.
     }
 
-    /// The same, if that is still this file.
+    /// Erases the file with this name if it is `own`.
     pub fn erase_own(&self, name: &str, own: FileId) {
         let is_own = |path: &Path| fs::metadata(path).is_ok_and(|there| FileId::from(there) == own);
         let (path, aside) = (self.path(name), self.unnamed(name));
         if !is_own(&path) || fs::rename(&path, &aside).is_err() {
             return;
         }
-        // Another may have put its own there just then: that goes back, unless there is a newer one.
+        // Another process may have published its own file just then: that one goes back, unless
+        // there is a newer.
         let is_back = is_own(&aside) || fs::hard_link(&aside, &path).is_ok() || path.exists();
         if is_back || fs::rename(&aside, &path).is_err() {
             let _ = fs::remove_file(&aside);
         }
-        let _ = fs::remove_dir(&self.folder); // If that was the last.
+        let _ = fs::remove_dir(&self.folder); // Fails if there are other files.
     }
 
-    /// Erases everything.
+    /// Erases all files and the folder.
     pub fn erase_all(&self) {
-        // Somebody may save or erase something in it at the same time.
+        // Another process may save or erase a file in it at the same time.
         for _ in 0..MAX_TRIES {
             if fs::remove_dir_all(&self.folder).is_ok() || !self.folder.exists() {
                 return;
@@ -190,7 +198,7 @@ fn write(mut file: File, bytes: &[u8]) -> io::Result<()> {
 }
 
 fn corrupt(name: &str) -> io::Error {
-    let words = format!("what was saved as {name} is not what was written");
+    let words = format!("the saved data {name} is not what was written");
     io::Error::new(io::ErrorKind::InvalidData, words)
 }
 
@@ -226,7 +234,7 @@ mod tests {
         assert!(load(&saved, "one").is_err());
         assert_eq!(fs::read_dir(folder.join("deep")).unwrap().count(), 1, "no draft is left");
         saved.erase("none");
-        assert!(!folder.join("deep").exists(), "it is empty");
+        assert!(!folder.join("deep").exists(), "an empty folder is removed");
         save(&saved, "one", b"once more", None);
         saved.erase_all();
         fs::remove_dir(folder).unwrap();
@@ -236,15 +244,15 @@ mod tests {
     fn what_another_saved_is_not_ones_own_to_erase() {
         let folder = folder("own");
         let saved = DurableFiles::new(&folder);
-        let first = save(&saved, "one", b"first", None).expect("nobody else's was there");
-        let again = save(&saved, "one", b"again", Some(first)).expect("both are its own");
-        assert_eq!(save(&saved, "one", b"again", None), None, "another has made what was there");
+        let first = save(&saved, "one", b"first", None).expect("there was no file");
+        let again = save(&saved, "one", b"again", Some(first)).expect("both files are its own");
+        assert_eq!(save(&saved, "one", b"again", None), None, "another process made the old file");
         saved.erase_own("one", again);
-        assert_eq!(load(&saved, "one").unwrap(), b"again", "it is not the file that was meant");
+        assert_eq!(load(&saved, "one").unwrap(), b"again", "it is another file");
         fs::write(folder.join("one"), b"nothing that was saved").unwrap();
-        let last = save(&saved, "one", b"last", None).expect("nobody could count on that");
+        let last = save(&saved, "one", b"last", None).expect("no process relies on damaged data");
         saved.erase_own("one", last);
-        assert!(!folder.exists(), "nothing is left, and no draft");
+        assert!(!folder.exists(), "no file is left, and no draft");
     }
 
     #[test]

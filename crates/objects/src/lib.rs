@@ -1,17 +1,19 @@
 //! Large values in shared memory: one copy on a node, however many processes read it.
 //!
-//! A node's memory is an [`Arena`], owned by one process: segments without names, of which blocks are given
-//! out. Whoever makes a value fills a block ([`Writable`]) and seals it; from then on it is read in place
-//! ([`View`]), here or, where the segment was passed on, in other processes ([`MappedSegments`]). A block is free
-//! again when no view of it is left: the owner's process keeps one for each other process that reads it (a
-//! pin) until that returns it, or is dead. Where memory is short, blocks go to files ([`Spill`]);
-//! what is to outlive the node is saved in others ([`Saved`]).
+//! One process owns the node's memory, an [`Arena`] of segments without names. A process that makes
+//! a value fills a block of a segment ([`Writable`]) and seals it. From then on processes read the
+//! block in place ([`View`]): in the owner's process, or in a process that was passed the segment
+//! ([`MappedSegments`]). A block is free again when no view of it is left. For each other process
+//! that reads a block, the owner has a view of its own (a pin) until that process returns it, or is
+//! dead. If memory is short, blocks go to files ([`SpillFiles`]). Values that must outlive the node
+//! go to other files ([`DurableFiles`]).
 //!
-//! This crate has the mechanisms. Who holds which object, what is spilled when, and where copies are is
-//! decided in `marline-core`; processes and sockets are in `marline-runtime`.
+//! This crate has the mechanisms. `marline-core` decides what holds an object, when a blob is
+//! spilled, and where copies are. `marline-runtime` has the processes and the sockets.
 //!
-//! Read in this order: [`space`] (which bytes are free), [`segment`] (memory; with [`view`] the only unsafe
-//! code), [`view`], [`arena`], [`window`], [`parts`], [`spill`], [`saved`], [`pass`].
+//! Read in this order: [`space`] (which bytes are free), [`segment`] (memory; with [`view`] the
+//! only unsafe code), [`view`], [`arena`], [`mapped_segments`], [`parts`], [`spill`],
+//! [`durable_files`], [`descriptor_passing`].
 
 pub mod arena;
 mod copy;
@@ -24,7 +26,7 @@ pub mod space;
 pub mod spill;
 pub mod view;
 
-/// What tells bytes from what a disk or a network made of them.
+/// Returns the checksum by which a reader detects that a disk or a network has changed the bytes.
 pub fn checksum(bytes: &[u8]) -> u64 {
     xxhash_rust::xxh3::xxh3_64(bytes)
 }

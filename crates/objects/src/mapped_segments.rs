@@ -1,5 +1,5 @@
-//! The segments of another process, as far as they were passed on to this one. Each is mapped once and stays, until
-//! it is gone: what was read or written before is quick to reach again.
+//! The segments of another process that were passed to this one. Each is mapped once and stays
+//! mapped until it is gone, so that memory that was used before is quick to reach again.
 
 use crate::segment::{Access, Mapping};
 use crate::space::Block;
@@ -18,23 +18,23 @@ impl MappedSegments {
         self.0.lock().expect("nothing panics under it")
     }
 
-    /// Whether a segment was passed on, for this use.
+    /// Returns whether a segment was passed for this access.
     pub fn has(&self, segment: u32, access: Access) -> bool {
         self.mappings().contains_key(&(segment, access))
     }
 
-    /// A segment was passed on.
+    /// Maps a segment that was passed for this access.
     pub fn add(&self, segment: u32, access: Access, descriptor: impl AsFd) -> io::Result<()> {
         let mapping = Arc::new(Mapping::new(descriptor, access)?);
         self.mappings().insert((segment, access), mapping);
         Ok(())
     }
 
-    /// A segment is gone: nothing of it will be read or written any more. What is still seen of it stays mapped until
-    /// it is not.
+    /// Removes a segment that is gone: nothing in it will be read or written any more. Its mapping
+    /// stays until the last view of it is dropped.
     pub fn remove(&self, segment: u32) {
         for access in [Access::Read, Access::Write] {
-            // Unmapped when others can go on.
+            // Unmap it without the lock: other threads can go on.
             let mapping = self.mappings().remove(&(segment, access));
             drop(mapping);
         }
@@ -43,7 +43,7 @@ impl MappedSegments {
     fn mapping(&self, block: Block, len: usize, access: Access) -> io::Result<Arc<Mapping>> {
         let mapping = self.mappings().get(&(block.segment, access)).cloned();
         let mapping = mapping.ok_or_else(|| {
-            io::Error::other(format!("segment {} was not passed on for {access:?}", block.segment))
+            io::Error::other(format!("segment {} was not passed for {access:?}", block.segment))
         })?;
         if !mapping.covers(block, len) {
             return Err(io::Error::other(format!(
@@ -53,8 +53,8 @@ impl MappedSegments {
         Ok(mapping)
     }
 
-    /// The first bytes of a block that was sealed, and is pinned for this process. `unpin` is called when no
-    /// view of them is left.
+    /// Makes a view of the first bytes of a sealed block that is pinned for this process. Calls
+    /// `unpin` when no view of them is left.
     pub fn view(
         &self,
         block: Block,
@@ -65,8 +65,9 @@ impl MappedSegments {
         Ok(View::new(mapping, block, len, OnRelease::Tell(Box::new(unpin))))
     }
 
-    /// A block that was given out to this process, to be filled, when memory of its segment had been given back so
-    /// often. `let_go` is called when it is dropped, and no view of it is left.
+    /// Wraps a block that was granted to this process, to be filled. `trims` is the count of
+    /// [`Segment::trims`](crate::segment::Segment::trims) when the block was allocated. Calls
+    /// `let_go` when the block is dropped and no view of it is left.
     pub fn writable(
         &self,
         block: Block,
@@ -101,7 +102,7 @@ mod tests {
         assert!(!windows.has(3, Access::Read) && !windows.has(3, Access::Write));
         assert!(windows.has(4, Access::Read));
         assert_eq!(writes.strong_count(), 0);
-        assert_eq!(&view[..], &[0; 10], "what is seen stays");
+        assert_eq!(&view[..], &[0; 10], "the view stays valid");
         drop(view);
         assert_eq!(reads.strong_count(), 0);
         windows.remove(3);

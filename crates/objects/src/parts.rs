@@ -1,17 +1,18 @@
-//! How a value lies in a block: how many parts it has and how long each is, then the parts, one after the
-//! other: its data, and the buffers that stand outside of it. Each begins where the fastest instructions want it.
-//! A block says this of itself, so that it means the same in memory, in a file, and at another node.
+//! The layout of a value in a block: the number of its parts, the length of each, then the parts
+//! one after the other. The first part is the value's data, the others are the buffers outside of
+//! it. Each part starts at an address that suits the fastest instructions. The block contains its
+//! own layout, so it means the same in memory, in a file, and on another node.
 
 use crate::view::Writable;
 use std::io;
 use std::ops::Range;
 
-/// What the beginning of each part is a multiple of: a line of a cache, and the longest vectors.
+/// The alignment of each part, in bytes: a cache line, and the longest vector register.
 pub const ALIGNMENT: usize = 64;
-/// How many bytes a number takes.
+/// How many bytes an encoded number takes.
 const NUMBER: usize = size_of::<u64>();
 
-/// Where the parts of a value are, and how long all of it is.
+/// The places of a value's parts, and the length of the whole value.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Layout {
     parts: Vec<Range<usize>>,
@@ -19,7 +20,7 @@ pub struct Layout {
 }
 
 impl Layout {
-    /// Of parts of these lengths. Nothing if no block could be so long.
+    /// Lays out parts of these lengths. Returns `None` if no block can be so long.
     pub fn of(lens: impl IntoIterator<Item = usize>) -> Option<Layout> {
         let lens: Vec<usize> = lens.into_iter().collect();
         let mut end = lens.len().checked_add(1)?.checked_mul(NUMBER)?;
@@ -33,7 +34,8 @@ impl Layout {
         Some(Layout { parts, len: end })
     }
 
-    /// Of what is in this block. Nothing if that makes no sense.
+    /// Reads the layout of the value in a block. Returns `None` if the block does not start with a
+    /// layout.
     pub fn read(block: &[u8]) -> Option<Layout> {
         let number = |index: usize| {
             let at = index.checked_mul(NUMBER)?;
@@ -48,17 +50,17 @@ impl Layout {
         Layout::of(lens).filter(|layout| layout.len <= block.len())
     }
 
-    /// Fills a block of this layout with these parts. Fails if there is no memory for them.
+    /// Fills a block of this layout with these parts. Fails if the system has no memory for them.
     pub fn fill(&self, block: &mut Writable, parts: &[&[u8]]) -> io::Result<()> {
         block.copy(0, &head(parts))?;
         for (range, part) in self.parts.iter().zip(parts) {
-            assert_eq!(range.len(), part.len(), "a part is as long as was said");
+            assert_eq!(range.len(), part.len(), "a part is as long as in the layout");
             block.copy(range.start, part)?;
         }
         Ok(())
     }
 
-    /// Fills a piece of such a block, which begins there. What lies between parts is 0.
+    /// Fills the piece of a block of this layout that starts at `start`. Bytes between parts are 0.
     pub fn fill_piece(&self, start: usize, piece: &mut [u8], parts: &[&[u8]]) {
         piece.fill(0);
         let head = head(parts);
@@ -68,24 +70,25 @@ impl Layout {
         }
     }
 
-    /// Where each part is.
+    /// Returns the place of each part.
     pub fn parts(&self) -> &[Range<usize>] {
         &self.parts
     }
 
-    /// How long all of it is.
+    /// Returns the length of the whole value, in bytes.
     pub fn bytes(&self) -> usize {
         self.len
     }
 }
 
-/// What a block begins with: how many parts there are, and how long each is.
+/// Encodes the head of a block: the number of parts, and the length of each.
 fn head(parts: &[&[u8]]) -> Vec<u8> {
     let lens = std::iter::once(parts.len()).chain(parts.iter().map(|part| part.len()));
     lens.flat_map(|number| (number as u64).to_le_bytes()).collect()
 }
 
-/// Copies into a piece of a block, which begins at `start`, what it has in common with bytes that begin at `from`.
+/// Copies the overlap of a piece of a block, which starts at `start`, and bytes that start at
+/// `from`.
 fn copy_common(start: usize, piece: &mut [u8], from: usize, bytes: &[u8]) {
     let (first, end) = (start.max(from), (start + piece.len()).min(from + bytes.len()));
     if first < end {

@@ -1,12 +1,13 @@
-//! One piece of shared memory, and where a process sees it.
+//! A segment of shared memory, and the place where a process has mapped it.
 //!
-//! It is a memfd: it has no name, and is gone when nobody has it any more. It is sealed against changing its
-//! size, so that whoever has it mapped never meets a page that is not there. Whoever is to read it gets a
-//! descriptor that cannot be mapped for writing.
+//! A segment is a memfd: it has no name, and is gone when no process has it any more. Its size is
+//! sealed, so a process that has it mapped never meets a page that is not there. A process that
+//! only reads gets a descriptor that cannot be mapped for writing.
 //!
-//! This and `view.rs` have all `unsafe` code of the crate. What makes it sound, besides what each place says: a [`Mapping`] lives as
-//! long as whatever borrows from it, and which bytes may be read or written when is decided by whoever
-//! hands out [blocks](crate::space::Block): a block has one writer, and readers only after that.
+//! This file and `view.rs` have all `unsafe` code of the crate. It is sound, besides what each
+//! place says, because a [`Mapping`] lives as long as everything that borrows from it, and because
+//! the code that allocates [blocks](crate::space::Block) decides which bytes may be read or written
+//! when: a block has one writer, and readers only after that.
 
 use crate::copy;
 use crate::space::{Block, PAGE_BYTES};
@@ -23,18 +24,19 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard};
 
-/// So much of a segment is remembered together as written or not: less than any value has that is put here.
+/// How many bytes of a segment are tracked together as written or not: fewer than any value in a
+/// block has.
 const STRETCH: usize = 64 << 10;
 
-/// What the system counts blocks in.
+/// The unit of `st_blocks` in `stat(2)`, in bytes.
 const STAT_BLOCK_BYTES: u64 = 512;
 
-/// What somebody may do with a segment.
+/// What a process may do with a segment.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Access {
-    /// Read what was sealed.
+    /// Read sealed blocks.
     Read,
-    /// Fill blocks that it was given.
+    /// Fill the blocks that it was granted.
     Write,
 }
 
@@ -48,7 +50,7 @@ pub struct Segment {
 }
 
 impl Segment {
-    /// Makes one. It takes no memory before somebody writes to it.
+    /// Creates a segment. It takes no memory before a process writes to it.
     pub fn new(len: u64) -> io::Result<Segment> {
         let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
         let writer = rustix::fs::memfd_create("marline", flags)?;
@@ -60,12 +62,12 @@ impl Segment {
         Ok(Segment { writer, reader, len, trims: AtomicU64::new(0) })
     }
 
-    /// How long it is.
+    /// Returns the length of the segment, in bytes.
     pub fn bytes(&self) -> u64 {
         self.len
     }
 
-    /// What is passed to those who are to read or write it.
+    /// Returns the descriptor to pass to a process for this access.
     pub fn descriptor(&self, access: Access) -> BorrowedFd<'_> {
         match access {
             Access::Read => self.reader.as_fd(),
@@ -73,57 +75,62 @@ impl Segment {
         }
     }
 
-    /// How many bytes of memory it takes.
+    /// Returns how many bytes of memory the segment takes.
     pub fn taken(&self) -> io::Result<u64> {
         let blocks = rustix::fs::fstat(&self.writer)?.st_blocks;
         Ok(u64::try_from(blocks).unwrap_or(0) * STAT_BLOCK_BYTES)
     }
 
-    /// How often memory of it was given back to the system. What a process has seen to have memory since, has it still,
-    /// if it was not free meanwhile.
+    /// Returns how often memory of the segment was returned to the system. A page that had memory
+    /// at this count still has it, unless its block has been free since.
     pub fn trims(&self) -> u64 {
         self.trims.load(Ordering::Relaxed)
     }
 
-    /// Gives the memory of a part of it back to the system. What was there reads as zeros.
+    /// Returns the memory of a block to the system. The block then reads as zeros.
     pub fn return_memory(&self, block: Block) -> io::Result<()> {
-        // Relaxed: whoever gives out blocks of it has the same lock for that and for this.
+        // Relaxed: the code that allocates blocks of the segment has one lock for that and for
+        // this.
         self.trims.fetch_add(1, Ordering::Relaxed);
         let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
         Ok(rustix::fs::fallocate(&self.writer, flags, block.offset, block.len)?)
     }
 }
 
-/// Where a process sees a segment.
+/// The place where a process has mapped a segment.
 ///
-/// The first use of memory costs many times what a copy does: the kernel finds a page, clears it and shows it, one
-/// fault for each. So what a process [copies](Mapping::copy) to where it has not been goes through the file, which
-/// clears and shows nothing (half of the time); the second time all of it is shown at once; from
-/// then on it is a copy and nothing else, until memory of the segment is given back to the system. Which
-/// may have been this: so all of it is to be shown again. Where there is no memory left, that is an error.
-/// To touch it would end the process.
+/// The first use of memory costs many times as much as a copy: for each page the kernel handles a
+/// fault, finds a page, clears it and maps it. So [`copy`](Mapping::copy) works in three ways:
+///
+/// - The first copy to a place goes through the file, which maps nothing and clears nothing. It
+///   takes half of the time.
+/// - The second copy to the place maps all of its pages at once.
+/// - From then on a copy is only a copy, until memory of the segment is returned to the system.
+///   That may have been the memory of this place, so all of its pages must be mapped again.
+///
+/// If the system has no memory left, `copy` fails. Touching the memory would end the process.
 pub struct Mapping {
     start: NonNull<u8>,
     len: usize,
     access: Access,
     /// The same memory as a file, if it may be written.
     file: Option<File>,
-    /// To which [`STRETCH`] this process has copied something.
+    /// For each [`STRETCH`], whether this process has copied to it.
     seen: Box<[AtomicBool]>,
     shown: Mutex<PopulatedPages>,
 }
 
-/// Which pages of a mapping have memory for certain, and this process sees it.
+/// The pages of a mapping that certainly have memory and are mapped.
 #[derive(Default)]
 struct PopulatedPages {
-    /// Since so often memory of the segment was given back.
+    /// The count of [`Segment::trims`] since which that is true.
     trims: u64,
-    /// A bit for each.
+    /// One bit for each page.
     pages: Box<[u64]>,
 }
 
 impl PopulatedPages {
-    /// The words that these pages are in, and which bits of each they are.
+    /// Returns the words of `pages` that have the bits of these pages, and those bits of each word.
     fn words(pages: Range<usize>) -> impl Iterator<Item = (usize, u64)> {
         (pages.start / 64..pages.end.div_ceil(64)).map(move |word| {
             let from = pages.start.saturating_sub(word * 64);
@@ -143,8 +150,8 @@ impl PopulatedPages {
     }
 }
 
-// SAFETY: it is memory of the whole process, which the mapping alone gives back. Who may touch which of it when
-// is up to those who call `bytes` and `bytes_mut`.
+// SAFETY: the memory belongs to the whole process, and only the mapping unmaps it. The callers of
+// `bytes` and `bytes_mut` decide which code may touch which bytes when.
 unsafe impl Send for Mapping {}
 // SAFETY: as above.
 unsafe impl Sync for Mapping {}
@@ -156,15 +163,16 @@ impl fmt::Debug for Mapping {
 }
 
 impl Mapping {
-    /// Maps a segment that was made here, or passed on by whoever made it. Refuses what is no such segment.
+    /// Maps a segment that was made in this process, or passed to it by the process that made it.
+    /// Rejects any other descriptor.
     pub fn new(descriptor: impl AsFd, access: Access) -> io::Result<Mapping> {
         let descriptor = descriptor.as_fd();
         let seals = rustix::fs::fcntl_get_seals(descriptor)?;
         if !seals.contains(SealFlags::SHRINK) {
-            return Err(io::Error::other("what was passed on is no segment: it could get smaller"));
+            return Err(io::Error::other("the descriptor is not a segment: it could get smaller"));
         }
         let len = usize::try_from(rustix::fs::fstat(descriptor)?.st_size)
-            .map_err(|_| io::Error::other("a segment of a length below 0"))?;
+            .map_err(|_| io::Error::other("the segment has a negative length"))?;
         Mapping::of(descriptor, len, access)
     }
 
@@ -173,11 +181,11 @@ impl Mapping {
             Access::Read => ProtFlags::READ,
             Access::Write => ProtFlags::READ | ProtFlags::WRITE,
         };
-        // SAFETY: a new mapping, at an address that the kernel chooses, touches nothing that is there.
+        // SAFETY: a new mapping, at an address that the kernel chooses, touches no existing memory.
         let start = unsafe {
             rustix::mm::mmap(std::ptr::null_mut(), len, prot, MapFlags::SHARED, descriptor, 0)?
         };
-        let start = NonNull::new(start.cast()).expect("the kernel maps nothing at 0");
+        let start = NonNull::new(start.cast()).expect("the kernel maps nothing at address 0");
         let (seen, shown) = (Box::default(), Mutex::default());
         let mut mapping = Mapping { start, len, access, file: None, seen, shown };
         if access == Access::Write {
@@ -189,48 +197,49 @@ impl Mapping {
         Ok(mapping)
     }
 
-    /// Whether a block of some bytes is inside of it.
+    /// Returns whether a block of this many bytes is inside the mapping.
     pub fn covers(&self, block: Block, len: usize) -> bool {
         let end = block.offset.checked_add(block.len);
         len as u64 <= block.len && end.is_some_and(|end| end <= self.len as u64)
     }
 
-    /// The first bytes of a block.
+    /// Returns the first bytes of a block.
     ///
     /// # Safety
     ///
-    /// Nobody writes to them, in any process, for as long as they are borrowed.
+    /// No code of any process writes to these bytes for as long as they are borrowed.
     pub unsafe fn bytes(&self, block: Block, len: usize) -> &[u8] {
         assert!(self.covers(block, len), "{block:?} of {len} bytes is not in {self:?}");
-        // SAFETY: it is inside of the mapping, which lives as long as the borrow, and no page of it can go
-        // (the segment is sealed). That nobody writes to it is the caller's promise.
+        // SAFETY: the bytes are inside the mapping, which lives as long as the borrow, and no page
+        // of them can go (the segment is sealed). The caller promises that no code writes to them.
         unsafe { std::slice::from_raw_parts(self.start.as_ptr().add(block.offset as usize), len) }
     }
 
-    /// The same, to be written.
+    /// Returns the first bytes of a block, to be written.
     ///
     /// # Safety
     ///
-    /// Nobody else reads or writes them, in any process, for as long as they are borrowed.
+    /// No other code of any process reads or writes these bytes for as long as they are borrowed.
     #[expect(
         clippy::mut_from_ref,
-        reason = "it is memory behind a pointer, and the caller's promise"
+        reason = "the memory is behind a pointer, and the caller promises exclusive use"
     )]
     pub unsafe fn bytes_mut(&self, block: Block, len: usize) -> &mut [u8] {
         assert!(self.covers(block, len), "{block:?} of {len} bytes is not in {self:?}");
-        assert_eq!(self.access, Access::Write, "it is mapped for reading");
-        // SAFETY: as above; that nobody else uses it is the caller's promise.
+        assert_eq!(self.access, Access::Write, "the segment is mapped for reading only");
+        // SAFETY: as above. The caller promises that no other code uses the bytes.
         unsafe {
             std::slice::from_raw_parts_mut(self.start.as_ptr().add(block.offset as usize), len)
         }
     }
 
-    /// Copies into a block, from this offset on. Fails if there is no memory for it: then only some of it is there.
-    /// `trims` is how often memory of the segment was given back when the block was given out.
+    /// Copies bytes into a block, at this offset. Fails if the system has no memory for them: then
+    /// only some of them are there. `trims` is the count of [`Segment::trims`] when the block was
+    /// allocated.
     ///
     /// # Safety
     ///
-    /// Nobody else reads or writes there, in any process, meanwhile.
+    /// No other code of any process reads or writes there meanwhile.
     pub unsafe fn copy(
         &self,
         block: Block,
@@ -238,7 +247,8 @@ impl Mapping {
         bytes: &[u8],
         trims: u64,
     ) -> io::Result<()> {
-        // SAFETY: the caller's promise. It is what says that all of it is in the block, and may be written.
+        // SAFETY: the caller's promise. `bytes_mut` checks that all bytes are in the block, and
+        // writable.
         let to = &mut unsafe { self.bytes_mut(block, offset + bytes.len()) }[offset..];
         let at = block.offset as usize + offset;
         if self.shown(trims).has(pages(at, bytes.len())) {
@@ -248,7 +258,7 @@ impl Mapping {
         let mut done = 0;
         while done < bytes.len() {
             let left = bytes.len() - done;
-            // What is short takes as long to be shown as to be written.
+            // Mapping less than a page takes as long as writing it.
             let (seen, len) = match left < PAGE_BYTES as usize {
                 true => (false, left),
                 false => self.alike(at + done, left),
@@ -263,10 +273,12 @@ impl Mapping {
         Ok(())
     }
 
-    /// What has memory for certain, for whoever was given a block when memory had been given back so often.
+    /// Returns the pages that certainly have memory, for the owner of a block that was allocated at
+    /// this count of `trims`.
     ///
-    /// Blocks whose memory is given back are free, and who is given one of them later knows of that: then all is
-    /// forgotten. What another thread adds, which was given its block before, is of that block, which is not free.
+    /// Only free blocks have their memory returned to the system. The next owner of such a block
+    /// has a higher count: then this forgets all pages. Another thread may add pages of a block
+    /// that was allocated before. That is correct: its block is in use, so its memory stays.
     fn shown(&self, trims: u64) -> MutexGuard<'_, PopulatedPages> {
         let mut shown = self.shown.lock().expect("nothing panics under it");
         if shown.trims < trims {
@@ -276,10 +288,12 @@ impl Mapping {
         shown
     }
 
-    /// Whether something was copied to where this begins, and of how many bytes the same goes; it was after this.
+    /// Returns whether this process has copied to the stretch at `at` before, and for how many
+    /// bytes, at most `most`, the same is true. From now on it is true for all of them.
     fn alike(&self, at: usize, most: usize) -> (bool, usize) {
         let stretches = &self.seen[at / STRETCH..(at + most).div_ceil(STRETCH)];
-        // Relaxed: blocks that share a stretch may be filled by two threads. It is only about how.
+        // Relaxed: two threads may fill blocks that share a stretch. The flag only selects the way
+        // to copy.
         let seen = stretches[0].load(Ordering::Relaxed);
         let same = stretches.iter().take_while(|next| next.load(Ordering::Relaxed) == seen).count();
         for stretch in &stretches[..same] {
@@ -289,12 +303,14 @@ impl Mapping {
         (seen, most.min(end - at))
     }
 
-    /// Writes it through the file. Says whether that worked: else it is to be copied, if there is memory for it.
+    /// Writes bytes through the file. Returns whether that worked. If not, the caller copies them,
+    /// if there is memory.
     fn write(&self, at: usize, bytes: &[u8]) -> bool {
         self.file.as_ref().is_some_and(|file| file.write_all_at(bytes, at as u64).is_ok())
     }
 
-    /// Sees to it that a block has memory, and this process sees it: whoever touches it then is not ended.
+    /// Makes sure that a block has memory and is mapped. A process that then touches it is not
+    /// ended.
     pub fn prepare(&self, block: Block, len: usize, trims: u64) -> io::Result<()> {
         assert!(self.covers(block, len), "{block:?} of {len} bytes is not in {self:?}");
         self.show(block.offset as usize, len, trims)
@@ -307,7 +323,7 @@ impl Mapping {
         }
         let (start, end) =
             (pages.start * PAGE_BYTES as usize, (pages.end * PAGE_BYTES as usize).min(self.len));
-        // SAFETY: it is inside of the mapping. What is there stays as it is.
+        // SAFETY: the range is inside the mapping. The call does not change its contents.
         let shown = rustix::io::retry_on_intr(|| unsafe {
             let address = self.start.as_ptr().add(start).cast();
             rustix::mm::madvise(address, end - start, Advice::LinuxPopulateWrite)
@@ -317,34 +333,36 @@ impl Mapping {
                 self.shown(trims).add(pages);
                 Ok(())
             }
-            // Before Linux 5.14 it cannot be asked: then it is shown when it is touched, and nothing is certain.
+            // Before Linux 5.14 the kernel cannot be asked. Then a touch maps the page, and nothing
+            // is certain.
             Err(Errno::INVAL) => Ok(()),
-            // The latter is what would have ended the process.
+            // `FAULT` is what would have ended the process.
             Err(Errno::NOMEM | Errno::FAULT) => Err(no_memory()),
             Err(error) => Err(error.into()),
         }
     }
 }
 
-/// The pages that bytes from there on are in.
+/// Returns the pages of `len` bytes at `at`.
 fn pages(at: usize, len: usize) -> Range<usize> {
     at / PAGE_BYTES as usize..(at + len).div_ceil(PAGE_BYTES as usize)
 }
 
 fn no_memory() -> io::Error {
-    io::Error::new(io::ErrorKind::OutOfMemory, "the system has none left")
+    io::Error::new(io::ErrorKind::OutOfMemory, "the system has no memory left")
 }
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: it was mapped by `new`, and nobody borrows from it any more.
+        // SAFETY: `new` mapped the memory, and nothing borrows from it any more.
         let unmapped = unsafe { rustix::mm::munmap(self.start.as_ptr().cast(), self.len) };
-        debug_assert!(unmapped.is_ok(), "it was mapped");
+        debug_assert!(unmapped.is_ok(), "the memory was mapped");
     }
 }
 
-/// A mapping of so many pages of which only the first has memory, and no other will. It is what a system does that
-/// has none left, to whoever touches the others, or writes to where they are.
+/// Returns a mapping of this many pages of which only the first has memory, and no other will. A
+/// system without memory does the same to a process that touches the other pages, or writes to
+/// their places.
 #[cfg(test)]
 pub(crate) fn without_memory(pages: u64) -> Mapping {
     let segment = Segment::new(PAGE_BYTES).unwrap();
@@ -364,12 +382,12 @@ mod tests {
         let segment = Segment::new(4 * PAGE_BYTES).unwrap();
         let writes = Mapping::new(segment.descriptor(Access::Write), Access::Write).unwrap();
         let reads = Mapping::new(segment.descriptor(Access::Read), Access::Read).unwrap();
-        // SAFETY: nobody else has the segment.
+        // SAFETY: no other code has the segment.
         unsafe { writes.bytes_mut(PAGE, 5) }.copy_from_slice(b"hello");
         // SAFETY: the borrow above is over.
         assert_eq!(unsafe { reads.bytes(PAGE, 5) }, b"hello");
         segment.return_memory(PAGE).unwrap();
-        // SAFETY: nobody writes.
+        // SAFETY: no code writes.
         assert_eq!(unsafe { reads.bytes(PAGE, 5) }, [0; 5]);
     }
 
@@ -387,7 +405,7 @@ mod tests {
         assert!(Mapping::new(&file, Access::Read).is_err());
         let unsealed = rustix::fs::memfd_create("other", MemfdFlags::ALLOW_SEALING).unwrap();
         let error = Mapping::new(&unsealed, Access::Read).unwrap_err();
-        assert!(error.to_string().contains("no segment"), "{error}");
+        assert!(error.to_string().contains("not a segment"), "{error}");
     }
 
     #[test]
@@ -408,10 +426,10 @@ mod tests {
             let block = Block { len: all.len - block.offset, ..block };
             let at = offset - block.offset as usize;
             let by = if random.below(2) == 0 { &first } else { &second };
-            // SAFETY: nobody else has the segment.
+            // SAFETY: no other code has the segment.
             unsafe { by.copy(block, at, &source[..len], round / 50) }.unwrap();
             expected[offset..offset + len].copy_from_slice(&source[..len]);
-            // SAFETY: nobody writes.
+            // SAFETY: no code writes.
             assert!(unsafe { reads.bytes(all, expected.len()) } == expected, "round {round}");
         }
         assert!(first.seen.iter().all(|seen| seen.load(Ordering::Relaxed)));
@@ -422,7 +440,7 @@ mod tests {
         let mapping = without_memory(100);
         let all = Block { segment: 0, offset: 0, len: 100 * PAGE_BYTES };
         let source = vec![7; all.len as usize];
-        // What is short or long, where it has been before or not.
+        // Short and long copies, to places with and without an earlier copy.
         for (offset, len) in [
             (PAGE_BYTES, 10),
             (PAGE_BYTES, 50 * PAGE_BYTES),
@@ -430,7 +448,7 @@ mod tests {
             (0, all.len),
         ] {
             let source = &source[..len as usize];
-            // SAFETY: nobody else has the segment.
+            // SAFETY: no other code has the segment.
             let copied = unsafe { mapping.copy(all, offset as usize, source, 0) };
             assert_eq!(copied.unwrap_err().kind(), io::ErrorKind::OutOfMemory, "{offset}, {len}");
         }
@@ -438,11 +456,9 @@ mod tests {
         mapping.prepare(all, PAGE_BYTES as usize, 0).unwrap();
         // SAFETY: as above.
         unsafe { mapping.copy(all, 0, &source[..PAGE_BYTES as usize], 0) }.unwrap();
-        // SAFETY: nobody writes.
-        assert_eq!(
-            unsafe { mapping.bytes(all, PAGE_BYTES as usize) },
-            &source[..PAGE_BYTES as usize]
-        );
+        // SAFETY: no code writes.
+        let copied = unsafe { mapping.bytes(all, PAGE_BYTES as usize) };
+        assert_eq!(copied, &source[..PAGE_BYTES as usize]);
     }
 
     #[test]
@@ -463,7 +479,7 @@ mod tests {
                 expected.fill(false);
             }
         }
-        assert!(shown.has(7..7), "nothing is always there");
+        assert!(shown.has(7..7), "an empty range is always there");
     }
 
     #[test]
@@ -474,11 +490,11 @@ mod tests {
         let all = Block { segment: 0, offset: 0, len: 20 * PAGE_BYTES };
         let source = vec![7; all.len as usize];
         for shown in [false, true] {
-            // SAFETY: nobody else has the segment.
+            // SAFETY: no other code has the segment.
             unsafe { mapping.copy(all, 0, &source, 3) }.unwrap();
             assert_eq!(mapping.shown(3).has(pages(0, source.len())), shown);
         }
-        // It has no memory any more, and there is none. To touch it would end the process.
+        // The file has lost its memory, and gets none again. Touching it would end the process.
         rustix::fs::ftruncate(&file, PAGE_BYTES).unwrap();
         mapping.prepare(all, source.len(), 3).unwrap();
         for offset in [PAGE_BYTES as usize, 0] {
@@ -502,7 +518,7 @@ mod tests {
     fn what_is_outside_of_it_is_not_touched() {
         let segment = Segment::new(PAGE_BYTES).unwrap();
         let reads = Mapping::new(segment.descriptor(Access::Read), Access::Read).unwrap();
-        // SAFETY: nobody writes.
+        // SAFETY: no code writes.
         let _ = unsafe { reads.bytes(PAGE, 1) };
     }
 }

@@ -1,23 +1,23 @@
-//! Which parts of which segments are free. Pure: it knows numbers, not memory.
+//! The free parts of segments. Pure: this module knows numbers, not memory.
 //!
-//! Of the free ranges that are large enough, the smallest is taken, and of those that are as small, the first:
-//! what was used before and is warm is used again before what nobody has touched, which is the rest of a
-//! segment, and large.
+//! Allocation takes the smallest free range that is large enough, and of those with the same length
+//! the first. So memory that was used before and is warm is used again before memory that was never
+//! touched, which is the large rest of a segment.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What is given out is a multiple of this: blocks do not share pages, so that the memory of one can be given
-/// back to the system alone.
+/// The length of every block is a multiple of this, in bytes. Blocks do not share pages, so the
+/// memory of one block can be returned to the system alone.
 pub const PAGE_BYTES: u64 = 4096;
 
-/// A part of a segment. No two that are in use overlap.
+/// A part of a segment. No two blocks in use overlap.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Block {
-    /// Which segment.
+    /// The number of the segment.
     pub segment: u32,
-    /// Where it begins there.
+    /// The start of the block in the segment, in bytes.
     pub offset: u64,
-    /// How long it is: what was asked for, rounded up to [`PAGE_BYTES`].
+    /// The length of the block, in bytes: the requested length, rounded up to [`PAGE_BYTES`].
     pub len: u64,
 }
 
@@ -25,21 +25,21 @@ pub struct Block {
 #[derive(Debug, Default)]
 pub struct FreeSpace {
     segments: BTreeMap<u32, Tract>,
-    /// Every free range, by its length.
+    /// Every free range, ordered by its length.
     by_len: BTreeSet<(u64, u32, u64)>,
     used: u64,
 }
 
-/// One segment.
+/// The accounts of one segment.
 #[derive(Debug)]
 struct Tract {
     len: u64,
     used: u64,
-    /// Free ranges: where each begins, and how long it is. No two touch.
+    /// The free ranges: the length of each by its start. No two touch.
     free: BTreeMap<u64, u64>,
 }
 
-/// How much memory that many bytes take.
+/// Returns the length of a block for this many bytes.
 pub fn rounded(len: u64) -> u64 {
     len.max(1).next_multiple_of(PAGE_BYTES)
 }
@@ -49,22 +49,22 @@ impl FreeSpace {
     pub fn add(&mut self, segment: u32, len: u64) {
         assert!(len > 0 && len.is_multiple_of(PAGE_BYTES), "a segment of {len} bytes");
         let tract = Tract { len, used: 0, free: BTreeMap::from([(0, len)]) };
-        assert!(self.segments.insert(segment, tract).is_none(), "segment {segment} is there");
+        assert!(self.segments.insert(segment, tract).is_none(), "segment {segment} exists already");
         self.by_len.insert((len, segment, 0));
     }
 
-    /// Removes a segment of which nothing is in use.
+    /// Removes a segment without blocks in use.
     pub fn remove(&mut self, segment: u32) {
-        let tract = self.segments.remove(&segment).expect("it is there");
+        let tract = self.segments.remove(&segment).expect("the segment exists");
         assert_eq!(tract.used, 0, "segment {segment} is in use");
         self.by_len.remove(&(tract.len, segment, 0));
     }
 
-    /// Takes a block of at least this length, if there is one.
+    /// Takes a free block of at least this length, if there is one.
     pub fn allocate(&mut self, len: u64) -> Option<Block> {
         let len = rounded(len);
         let (found, segment, offset) = *self.by_len.range((len, 0, 0)..).next()?;
-        let tract = self.segments.get_mut(&segment).expect("its range is free");
+        let tract = self.segments.get_mut(&segment).expect("a free range has a segment");
         self.by_len.remove(&(found, segment, offset));
         tract.free.remove(&offset);
         if found > len {
@@ -76,10 +76,10 @@ impl FreeSpace {
         Some(Block { segment, offset, len })
     }
 
-    /// Gives a block back.
+    /// Frees a block.
     pub fn free(&mut self, block: Block) {
         let Block { segment, mut offset, mut len } = block;
-        let tract = self.segments.get_mut(&segment).expect("a block is of a segment");
+        let tract = self.segments.get_mut(&segment).expect("a block has a segment");
         tract.used -= len;
         self.used -= len;
         if let Some((&before, &before_len)) = tract.free.range(..offset).next_back() {
@@ -102,22 +102,22 @@ impl FreeSpace {
         self.by_len.insert((len, segment, offset));
     }
 
-    /// How many bytes are in use.
+    /// Returns how many bytes the blocks in use have.
     pub fn used(&self) -> u64 {
         self.used
     }
 
-    /// How long all segments are together.
+    /// Returns how many bytes all segments have.
     pub fn total(&self) -> u64 {
         self.segments.values().map(|tract| tract.len).sum()
     }
 
-    /// Segments of which nothing is in use.
+    /// Returns the segments without blocks in use.
     pub fn unused(&self) -> impl Iterator<Item = u32> {
         self.segments.iter().filter(|(_, tract)| tract.used == 0).map(|(segment, _)| *segment)
     }
 
-    /// What is free, as blocks.
+    /// Returns all free ranges.
     pub fn all_free(&self) -> impl Iterator<Item = Block> {
         self.by_len.iter().map(|(len, segment, offset)| Block {
             segment: *segment,
@@ -126,7 +126,7 @@ impl FreeSpace {
         })
     }
 
-    /// What is free of a part of a segment.
+    /// Returns the free ranges in a part of a segment.
     pub fn free_of(&self, Block { segment, offset, len }: Block) -> Vec<Block> {
         let Some(tract) = self.segments.get(&segment) else { return Vec::new() };
         let end = offset + len;
@@ -140,7 +140,7 @@ impl FreeSpace {
             .collect()
     }
 
-    /// Panics if the books do not add up.
+    /// Panics if the accounts do not add up.
     pub fn check_invariants(&self) {
         let ranges: usize = self.segments.values().map(|tract| tract.free.len()).sum();
         assert_eq!(ranges, self.by_len.len(), "free ranges counted from both sides");
@@ -213,7 +213,7 @@ mod tests {
         let mut space = space(&[8]);
         let (block, _other) = (space.allocate(1).unwrap(), space.allocate(1).unwrap());
         space.free(block);
-        // Not to be seen by the count alone.
+        // The count of used bytes alone would not show it.
         space.free(Block { ..block });
     }
 

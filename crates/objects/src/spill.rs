@@ -1,8 +1,8 @@
-//! Where blocks go when there is no room for them in memory: files without a name, which are gone when their
-//! process is, and whose parts are given out and given back like those of [segments](crate::space).
+//! Spill files: where blocks go when memory is short. The files have no names, and are gone when
+//! their process is. Their parts are allocated and freed like those of [segments](crate::space).
 //!
-//! Every piece has a checksum, which is kept in memory and looked at when it is read back: what a disk made of
-//! it is noticed, not handed out.
+//! Every block has a checksum, which stays in memory and is checked when the block is read back.
+//! Data that a disk has changed is detected and not handed out.
 
 use crate::checksum;
 use crate::space::{Block, FreeSpace, rounded};
@@ -15,10 +15,11 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-/// How long a file is, unless something larger is to fit. It takes no room on the disk before it is written.
+/// The length of a file, in bytes, unless a larger block must fit. It takes no room on the disk
+/// before it is written.
 const FILE_BYTES: u64 = 4 << 30;
 
-/// See the [module](self). A clone is the same one.
+/// See the [module](self). A clone writes to the same files.
 #[derive(Clone, Debug)]
 pub struct SpillFiles(Arc<Shared>);
 
@@ -36,21 +37,21 @@ struct State {
     files: BTreeMap<u32, Arc<File>>,
 }
 
-/// Why something was not spilled, or not read back.
+/// Why a block was not spilled, or not read back.
 #[derive(Debug)]
 pub enum SpillError {
-    /// There is as much as there may be.
+    /// The files have as many bytes as they may have.
     Full {
-        /// How many bytes there are.
+        /// How many bytes they have.
         used: u64,
-        /// And may be.
+        /// How many bytes they may have.
         limit: u64,
     },
     /// The disk failed, or is full.
     Disk(io::Error),
-    /// What was read back is not what was written.
+    /// The disk returned other bytes than were written.
     Corrupt,
-    /// There is no memory to read it into.
+    /// The system has no memory to read the block into.
     NoMemory(io::Error),
 }
 
@@ -58,12 +59,12 @@ impl fmt::Display for SpillError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             SpillError::Full { used, limit } => write!(f, "{used} of {limit} bytes are spilled"),
-            SpillError::Disk(error) => write!(f, "the disk: {error}"),
+            SpillError::Disk(error) => write!(f, "the disk failed: {error}"),
             SpillError::Corrupt => {
-                f.write_str("what was read back from the disk is not what was written")
+                f.write_str("the data that was read back from the disk is not what was written")
             }
             SpillError::NoMemory(error) => {
-                write!(f, "there is no memory to read into what is on the disk: {error}")
+                write!(f, "there is no memory to read the data from the disk: {error}")
             }
         }
     }
@@ -77,7 +78,7 @@ impl From<io::Error> for SpillError {
     }
 }
 
-/// Something on the disk. Dropped, its room is given back.
+/// A block on the disk. Dropping it frees its room.
 pub struct SpilledBlock {
     spill: SpillFiles,
     file: Arc<File>,
@@ -88,18 +89,19 @@ pub struct SpilledBlock {
 
 impl fmt::Debug for SpilledBlock {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Spilled").field("block", &self.block).field("len", &self.len).finish()
+        f.debug_struct("SpilledBlock").field("block", &self.block).field("len", &self.len).finish()
     }
 }
 
 impl SpillFiles {
-    /// Spills to files in this folder, up to so many bytes.
+    /// Creates spill files in this folder, up to this many bytes. The first file is made when it is
+    /// needed.
     pub fn new(folder: impl AsRef<Path>, limit: u64) -> SpillFiles {
         let folder = folder.as_ref().to_path_buf();
         SpillFiles(Arc::new(Shared { folder, limit, state: Mutex::default() }))
     }
 
-    /// Whether files can be made there.
+    /// Checks that files can be made in the folder.
     pub fn check(&self) -> io::Result<()> {
         nameless(&self.0.folder).map(drop)
     }
@@ -108,7 +110,7 @@ impl SpillFiles {
         self.0.state.lock().expect("nothing panics under it")
     }
 
-    /// How many bytes of the disk are taken.
+    /// Returns how many bytes of the disk are taken.
     pub fn used(&self) -> u64 {
         self.state().space.used()
     }
@@ -116,7 +118,7 @@ impl SpillFiles {
     /// Writes these bytes.
     pub fn write(&self, bytes: &[u8]) -> Result<SpilledBlock, SpillError> {
         let (block, file) = self.allocate(bytes.len() as u64)?;
-        // Gives its room back if it cannot be written.
+        // Dropping it frees its room, if the write fails.
         let mut spilled =
             SpilledBlock { spill: self.clone(), file, block, len: bytes.len(), checksum: 0 };
         spilled.file.write_all_at(bytes, block.offset)?;
@@ -151,26 +153,26 @@ impl State {
     }
 }
 
-/// A file without a name.
+/// Makes a file without a name.
 fn nameless(folder: &Path) -> io::Result<File> {
     let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
     Ok(File::from(rustix::fs::open(folder, flags, Mode::RUSR | Mode::WUSR)?))
 }
 
 impl SpilledBlock {
-    /// How many bytes it has.
+    /// Returns how many bytes the block has.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether it has none.
+    /// Returns whether the block has no bytes.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Reads it back, to where there is exactly as much room.
+    /// Reads the block back into a buffer of exactly its length.
     pub fn read(&self, room: &mut [u8]) -> Result<(), SpillError> {
-        assert_eq!(room.len(), self.len, "as much as was written");
+        assert_eq!(room.len(), self.len, "the buffer has the length of the block");
         self.file.read_exact_at(room, self.block.offset).map_err(|error| match error.kind() {
             io::ErrorKind::UnexpectedEof => SpillError::Corrupt,
             _ if lacks_memory(&error) => SpillError::NoMemory(error),
@@ -183,7 +185,8 @@ impl SpilledBlock {
     }
 }
 
-/// Whether what was read had nowhere to go: no disk says these.
+/// Returns whether a read failed because there was no memory for the data. No disk reports these
+/// errors.
 pub fn lacks_memory(error: &io::Error) -> bool {
     let errno = rustix::io::Errno::from_io_error(error);
     error.kind() == io::ErrorKind::OutOfMemory
@@ -194,7 +197,7 @@ impl Drop for SpilledBlock {
     fn drop(&mut self) {
         let Block { offset, len, .. } = self.block;
         let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-        // If the file system cannot do that, the room is used again all the same.
+        // A file system that cannot do this still has the room used again.
         let _ = rustix::fs::fallocate(&self.file, flags, offset, len);
         self.spill.state().space.free(self.block);
     }
@@ -257,7 +260,7 @@ mod tests {
         assert_eq!(
             read(&spilled).unwrap(),
             bytes(7, 10 * PAGE_BYTES as usize),
-            "it is still there"
+            "the block is still on the disk"
         );
     }
 

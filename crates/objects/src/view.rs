@@ -1,15 +1,16 @@
-//! Bytes in shared memory, as user code has them: to be filled once, then read by many.
+//! Bytes in shared memory as user code has them: filled once, then read by many.
 //!
 //! ```text
 //!   Writable ──seal──▶ View ──clone, slice──▶ View …
-//!      │                 │ the last one is dropped
-//!      └── dropped ──────┴──▶ its block is let go: free again, or its pin returned
+//!      │                 │ the last view is dropped
+//!      └── dropped ──────┴──▶ the block is released: free again, or its pin is returned
 //! ```
 //!
-//! Whoever has an arena keeps what was filled as [`Kept`], which is smaller than a view, and shows it to others.
+//! The owner of an arena has filled blocks as [`SealedBlock`]s, which are smaller than views, and
+//! makes views of them for others.
 //!
-//! A view keeps its memory for as long as it lives, whatever becomes of the object, the session and the store
-//! that it came from.
+//! The memory of a view stays for as long as the view lives, whatever becomes of the object, the
+//! session and the store that it came from.
 
 use crate::arena::Arena;
 use crate::segment::Mapping;
@@ -21,15 +22,15 @@ use std::num::NonZeroU32;
 use std::ops::{Deref, DerefMut, Range};
 use std::sync::Arc;
 
-/// What is done when nobody has a block here any more.
+/// What happens when the last owner of a block in this process is gone.
 pub(crate) enum OnRelease {
-    /// It is free again.
+    /// The block is free again.
     Free(Arena),
-    /// Somebody else is told.
+    /// A function is called with the block.
     Tell(Box<dyn FnOnce(Block) + Send + Sync>),
 }
 
-/// A block that somebody has.
+/// The ownership of a block. Dropping it releases the block.
 struct BlockGuard {
     mapping: Arc<Mapping>,
     block: Block,
@@ -53,17 +54,19 @@ impl Drop for BlockGuard {
     }
 }
 
-/// Bytes that nobody else sees yet. Dropped, they are let go.
+/// Bytes that no other code sees yet. Dropping it releases them.
 pub struct Writable {
     held: BlockGuard,
     len: usize,
-    /// How often memory of its segment was given back when it was given out.
+    /// The count of [`Segment::trims`](crate::segment::Segment::trims) when the block was
+    /// allocated.
     trims: u64,
 }
 
 impl Writable {
-    /// The first bytes of a block that was given out to be written, and to nobody else, when memory of its segment had
-    /// been given back so often. `let_go` is called when neither it nor any view of it is left.
+    /// Wraps the first bytes of a block that was allocated for this writer alone. `trims` is the
+    /// count of `Segment::trims` at that time. `let_go` happens when neither the writer nor any
+    /// view of the block is left.
     pub(crate) fn new(
         mapping: Arc<Mapping>,
         block: Block,
@@ -74,23 +77,23 @@ impl Writable {
         Writable { held: BlockGuard::new(mapping, block, len, let_go), len, trims }
     }
 
-    /// How often memory of its segment was given back when it was given out.
+    /// Returns the count of `Segment::trims` when the block was allocated.
     pub fn trims(&self) -> u64 {
         self.trims
     }
 
-    /// Where they are.
+    /// Returns the block of the bytes.
     pub fn block(&self) -> Block {
         self.held.block
     }
 
-    /// Sees to it that there is memory for them. Where there is none, whoever writes to them is ended.
+    /// Makes sure that the bytes have memory. Without memory, writing to them ends the process.
     pub fn prepare(&mut self) -> io::Result<()> {
         self.held.mapping.prepare(self.held.block, self.len, self.trims)
     }
 
-    /// Copies bytes to this offset: quicker than writing to where nobody has written before. Fails if there is no memory
-    /// for them.
+    /// Copies bytes to this offset. This is quicker than writing to memory that no code has written
+    /// before. Fails if the system has no memory for them.
     pub fn copy(&mut self, offset: usize, bytes: &[u8]) -> io::Result<()> {
         let end = offset.checked_add(bytes.len());
         assert!(
@@ -98,20 +101,20 @@ impl Writable {
             "{} bytes at {offset} of {self:?}",
             bytes.len()
         );
-        // SAFETY: the block was given out to this one alone, which is borrowed for writing.
+        // SAFETY: the block was allocated for this writer alone, which is borrowed for writing.
         unsafe { self.held.mapping.copy(self.held.block, offset, bytes, self.trims) }
     }
 
-    /// They do not change any more, and are shown elsewhere, until the arena is told to [free](Arena::free) them. Only
-    /// for what an arena of this process gave out.
+    /// Seals the bytes and returns the block, which stays in use until the arena
+    /// [frees](Arena::free) it. Only for blocks that an arena of this process allocated.
     pub fn keep(mut self) -> SealedBlock {
         match self.held.let_go.take() {
             Some(OnRelease::Free(_)) => SealedBlock::new(self.held.block),
-            Some(OnRelease::Tell(_)) | None => panic!("{self:?} is another process's to keep"),
+            Some(OnRelease::Tell(_)) | None => panic!("{self:?} belongs to another process"),
         }
     }
 
-    /// They do not change any more.
+    /// Seals the bytes: they do not change any more.
     pub fn seal(self) -> View {
         View { held: Arc::new(self.held), range: 0..self.len }
     }
@@ -121,14 +124,14 @@ impl Deref for Writable {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        // SAFETY: the block was given out to this one alone, which is borrowed.
+        // SAFETY: the block was allocated for this writer alone, which is borrowed.
         unsafe { self.held.mapping.bytes(self.held.block, self.len) }
     }
 }
 
 impl DerefMut for Writable {
     fn deref_mut(&mut self) -> &mut [u8] {
-        // SAFETY: the block was given out to this one alone, which is borrowed for writing.
+        // SAFETY: the block was allocated for this writer alone, which is borrowed for writing.
         unsafe { self.held.mapping.bytes_mut(self.held.block, self.len) }
     }
 }
@@ -139,13 +142,13 @@ impl fmt::Debug for Writable {
     }
 }
 
-/// A block that does not change any more, for whoever has very many: it takes twelve bytes, and is not free again
-/// before the arena that it is of is [told so](Arena::free).
+/// A sealed block, for an owner of very many blocks: it takes twelve bytes. The block is not free
+/// again before its arena [frees](Arena::free) it.
 #[derive(Debug)]
 #[must_use]
 pub struct SealedBlock {
     segment: u32,
-    /// In grains, of which four billion are 16 TB.
+    /// In pages, of which four billion are 16 TB.
     offset: u32,
     len: NonZeroU32,
 }
@@ -153,19 +156,19 @@ pub struct SealedBlock {
 impl SealedBlock {
     fn new(Block { segment, offset, len }: Block) -> SealedBlock {
         let grains =
-            |bytes: u64| u32::try_from(bytes / PAGE_BYTES).expect("a segment is not as large");
+            |bytes: u64| u32::try_from(bytes / PAGE_BYTES).expect("a segment has fewer pages");
         let len = NonZeroU32::new(grains(len)).expect("no block is empty");
         SealedBlock { segment, offset: grains(offset), len }
     }
 
-    /// Where it is.
+    /// Returns the place of the block.
     pub fn block(&self) -> Block {
         let bytes = |grains: u32| u64::from(grains) * PAGE_BYTES;
         Block { segment: self.segment, offset: bytes(self.offset), len: bytes(self.len.get()) }
     }
 }
 
-/// Bytes that do not change. A clone is another view of the same.
+/// Bytes that do not change. A clone is another view of the same bytes.
 #[derive(Clone)]
 pub struct View {
     held: Arc<BlockGuard>,
@@ -173,24 +176,24 @@ pub struct View {
 }
 
 impl View {
-    /// The first bytes of a block that was sealed.
+    /// Makes a view of the first bytes of a sealed block.
     pub(crate) fn new(mapping: Arc<Mapping>, block: Block, len: usize, let_go: OnRelease) -> View {
         View { held: Arc::new(BlockGuard::new(mapping, block, len, let_go)), range: 0..len }
     }
 
-    /// A part of it.
+    /// Returns a view of a part of the bytes.
     pub fn slice(&self, range: Range<usize>) -> View {
         assert!(range.start <= range.end && range.end <= self.range.len(), "{range:?} of {self:?}");
         let start = self.range.start;
         View { held: self.held.clone(), range: start + range.start..start + range.end }
     }
 
-    /// Where it is, and which part of that.
+    /// Returns the block, and the range of the view in it.
     pub fn place(&self) -> (Block, Range<usize>) {
         (self.held.block, self.range.clone())
     }
 
-    /// The same as `Bytes`, without a copy.
+    /// Converts the view to `Bytes`, without a copy.
     pub fn into_bytes(self) -> Bytes {
         Bytes::from_owner(self)
     }
@@ -198,7 +201,8 @@ impl View {
 
 impl AsRef<[u8]> for View {
     fn as_ref(&self) -> &[u8] {
-        // SAFETY: the block was sealed: nobody writes to it before it is let go, which is when all views are.
+        // SAFETY: the block is sealed: no code writes to it before it is released, which is after
+        // the last view is dropped.
         let all = unsafe { self.held.mapping.bytes(self.held.block, self.range.end) };
         &all[self.range.start..]
     }

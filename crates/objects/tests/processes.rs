@@ -1,14 +1,15 @@
-//! Two processes: one owns the memory, the other reads and fills it through what was passed on.
+//! Two processes: one owns the memory, the other maps a passed segment to read and to fill blocks.
 
 use marline_objects::{Access, Arena, Block, MappedSegments, descriptor_passing};
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::process::{Child, Command, Stdio};
 
-/// Says to a process that it is the other one.
+/// The variable that tells a process that it is the other one.
 const OTHER: &str = "MARLINE_OBJECTS_OTHER";
 
-/// Starts this program again, to run one function of it; its standard input is a socket.
+/// Starts this program again to run one function of it. The standard input of the child is a
+/// socket.
 fn start(function: &str) -> (Child, UnixStream) {
     let (here, there) = UnixStream::pair().unwrap();
     let child = Command::new(std::env::current_exe().unwrap())
@@ -21,7 +22,7 @@ fn start(function: &str) -> (Child, UnixStream) {
     (child, here)
 }
 
-/// What is said: where something is, and how long it is.
+/// Encodes the message of this test: a block, and how many of its bytes are used.
 fn encode(block: Block, len: usize) -> Vec<u8> {
     [block.segment.into(), block.offset, block.len, len as u64]
         .iter()
@@ -66,7 +67,7 @@ fn the_other() {
     let (count, passed) = descriptor_passing::receive(socket.as_fd(), &mut bytes).unwrap();
     assert_eq!((count, passed.len()), (32, 2));
     let (block, len) = decode(&bytes);
-    assert!(windows.view(block, len, |_| ()).is_err(), "it is not mapped yet");
+    assert!(windows.view(block, len, |_| ()).is_err(), "the segment is not mapped yet");
     for (access, descriptor) in [Access::Read, Access::Write].into_iter().zip(passed) {
         windows.add(block.segment, access, descriptor).unwrap();
         assert!(windows.has(block.segment, access));

@@ -2,14 +2,14 @@
 
 use crate::answer::Answer;
 use crate::arguments::Arguments;
-use crate::around::{Around, within};
 use crate::failure::to_python;
 use crate::function::{Function, results};
 use crate::generator::ObjectRefGenerator;
 use crate::options::{Returns, lasting, seconds};
 use crate::pickle;
-use crate::reference::{Held, Needed, ObjectRef};
-use crate::session::{Inner, current};
+use crate::reference::{HoldGuard, Needed, ObjectRef};
+use crate::session::{SessionState, current_session};
+use crate::submit_context::{SubmitContext, within};
 use marline_runtime::core::error::Error;
 use marline_runtime::core::id::{ActorId, Referent};
 use marline_runtime::core::payload::Value;
@@ -20,50 +20,52 @@ use pyo3::types::{PyBytes, PyDict, PyTuple};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
-/// How a handle is pickled: what makes it again, and from what.
+/// The result of `__reduce__`: the function that loads a handle, and its arguments.
 type Reduced<'py> = (Bound<'py, PyAny>, (Bound<'py, PyBytes>, bool));
 
 /// A handle to an actor.
 #[pyclass(frozen, module = "marline._native")]
 pub struct Actor {
-    held: Held,
+    held: HoldGuard,
     id: ActorId,
-    /// It understands plain data only.
+    /// Whether the actor takes and returns plain data only.
     is_plain: bool,
     options: Arc<spec::TaskOptions>,
-    /// What people call its class.
+    /// The name of its class, for lines about unread failures.
     class: OnceLock<Arc<str>>,
-    /// How its constructor ends, if this process created it and prints what nobody reads.
+    /// How the constructor ended, if this process created the actor and prints unread failures.
     birth: Option<Arc<Answer>>,
 }
 
 impl Actor {
-    /// A handle that is counted already.
-    pub fn new(session: &Arc<Inner>, id: ActorId, is_plain: bool) -> Actor {
+    /// Makes a handle whose hold the client counts already.
+    pub fn new(session: &Arc<SessionState>, id: ActorId, is_plain: bool) -> Actor {
         let options =
             spec::TaskOptions { max_retries: Budget::Unlimited, ..spec::TaskOptions::default() };
-        let held = Held::new(session, Referent::Actor(id));
+        let held = HoldGuard::new(session, Referent::Actor(id));
         let (options, class) = (Arc::new(options), OnceLock::new());
         Actor { held, id, is_plain, options, class, birth: None }
     }
 
-    /// One that was created just now. If its constructor fails, and nobody calls it, the driver prints that.
-    pub fn created(session: &Arc<Inner>, id: ActorId, class: &Function) -> Actor {
+    /// Makes the handle of an actor that this process has just created. If the constructor fails
+    /// and no call is made, the driver prints the failure.
+    pub fn created(session: &Arc<SessionState>, id: ActorId, class: &Function) -> Actor {
         let mut actor = Actor::new(session, id, class.is_plain());
         if let (Some(unread), Ok(client)) = (session.unread.get(), session.client()) {
             let birth = Arc::<Answer>::default();
-            let tell = birth.tell_of(Some(unread.actor(&class.name)));
+            let completion = birth.completion_for(Some(unread.actor(&class.name)));
             let launched = client.await_actor_ready(
                 id,
-                Box::new(move |launched| tell(launched.map(|()| Vec::new()))),
+                Box::new(move |launched| completion(launched.map(|()| Vec::new()))),
             );
-            // Otherwise the session is over, and every call says so.
+            // An error means that the session has ended. Then every call fails with that.
             actor.birth = launched.is_ok().then_some(birth);
         }
         actor
     }
 
-    /// Somebody else hears of it if its constructor fails: who calls it, or has a handle to it, or ended it.
+    /// Stops this process from printing a failure of the constructor: the error reaches a call, or
+    /// a process that got a handle, or the actor was ended on purpose.
     fn leave_birth_to_others(&self) {
         if let Some(birth) = &self.birth {
             birth.mark_read();
@@ -71,7 +73,7 @@ impl Actor {
     }
 }
 
-/// The values that came.
+/// Returns the values of references that are arguments, or the first error among them.
 fn values_of(needed: &[Needed]) -> Result<Vec<Value>, Error> {
     let value = |(answer, index): &Needed| match answer.get() {
         Some(outcome) => outcome.clone().map(|values| values[*index].clone()),
@@ -80,8 +82,8 @@ fn values_of(needed: &[Needed]) -> Result<Vec<Value>, Error> {
     needed.iter().map(value).collect()
 }
 
-/// Has a call go when all that it needs has come.
-fn supply(session: &Arc<Inner>, call: &Arc<TaskSpec>, needed: Vec<Needed>) {
+/// Lets a waiting call go once all values that it needs have come.
+fn supply(session: &Arc<SessionState>, call: &Arc<TaskSpec>, needed: Vec<Needed>) {
     let left = Arc::new(AtomicUsize::new(needed.len()));
     let answers: Vec<Arc<Answer>> = needed.iter().map(|(answer, _)| answer.clone()).collect();
     let needed = Arc::new(needed);
@@ -100,14 +102,14 @@ fn supply(session: &Arc<Inner>, call: &Arc<TaskSpec>, needed: Vec<Needed>) {
 
 #[pymethods]
 impl Actor {
-    /// The actor's id.
+    /// Returns the actor's id.
     #[getter]
     fn id(&self) -> String {
         self.id.to_string()
     }
 
-    /// Says what people call its class.
-    fn is_a(&self, class_: &str) {
+    /// Sets the name of the actor's class, which is shown to people. Only the first call counts.
+    fn set_class_name(&self, class_: &str) {
         self.class.get_or_init(|| class_.into());
     }
 
@@ -122,16 +124,18 @@ impl Actor {
         returns: Returns,
         timeout: Option<f64>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        let around = Around::here(py)?;
+        let submit_context = SubmitContext::here(py)?;
         let session = &self.held.session;
-        let Arguments { payload, needs, holds, _references, _met, _stored } = match self.is_plain {
-            false => Arguments::of(args, kwargs, &around, None, returns.2, session)?,
+        let Arguments { payload, needs, holds, _references, _found, _stored } = match self.is_plain
+        {
+            false => Arguments::of(args, kwargs, &submit_context, None, returns.2, session)?,
             true => Arguments::plain(args, kwargs, session)?,
         };
-        let needed: Vec<Needed> = _references.iter().map(|one| one.get().needed()).collect();
+        let needed: Vec<Needed> =
+            _references.iter().map(|reference| reference.get().needed()).collect();
         let ready = needed.iter().all(|needed| needed.0.get().is_some());
-        // Also the time in which it waits for its turn is its caller's.
-        let left = around.time_left()?;
+        // Time in the actor's queue counts against the caller's deadline, too.
+        let left = submit_context.time_left()?;
         let method: Arc<str> = method.into();
         let class = self.class.get_or_init(|| "actor".into());
         let origin = session.unread.get().map(|unread| unread.call(class, &method));
@@ -153,27 +157,29 @@ impl Actor {
                 py.detach(|| client.sync()).map_err(|error| to_python(py, &error))?;
             }
         }
-        // What it needs may have failed: then so does the call, as if it had waited for it.
+        // If an argument has failed, the call is sent without values: `supply` below then fails it.
         let values = if ready { values_of(&needed).ok() } else { None };
         let waits = values.is_none();
-        let tell = answer.tell_call(session, origin);
+        let completion = answer.call_completion(session, origin);
         let called = match spec.stream_window {
-            None => client.call_with_callback(spec.clone(), values, left, tell).map(|()| None),
-            Some(_) => client.call_stream(spec.clone(), values, left, tell).map(Some),
+            None => {
+                client.call_with_callback(spec.clone(), values, left, completion).map(|()| None)
+            }
+            Some(_) => client.call_stream(spec.clone(), values, left, completion).map(Some),
         };
         let stream = called.map_err(|error| to_python(py, &error))?;
         self.leave_birth_to_others();
         if waits {
             supply(session, &spec, needed);
         }
-        around.submitted(session, spec.id, &answer);
+        submit_context.record_submission(session, spec.id, &answer);
         if let Some(stream) = stream {
             return Ok(Bound::new(py, ObjectRefGenerator::new(session, stream, answer))?.into_any());
         }
         results(py, &spec, |id| ObjectRef::of_call(session, id, answer.clone()))
     }
 
-    /// Nothing of it changes: a copy is the same one.
+    /// Returns the same handle: handles are immutable.
     fn __copy__(slf: Bound<'_, Self>) -> Bound<'_, Self> {
         slf
     }
@@ -185,22 +191,23 @@ impl Actor {
     fn __reduce__<'py>(slf: &Bound<'py, Self>) -> PyResult<Reduced<'py>> {
         let Actor { id, is_plain, .. } = *slf.get();
         slf.get().leave_birth_to_others();
-        pickle::met(Referent::Actor(id), slf.as_any())?;
+        pickle::record_reference(Referent::Actor(id), slf.as_any())?;
         let bytes = PyBytes::new(slf.py(), &id.as_u128().to_be_bytes());
         Ok((slf.get_type().getattr("_load")?, (bytes, is_plain)))
     }
 
-    /// Makes one that arrived in this process.
+    /// Makes the handle that another process has pickled.
     #[staticmethod]
     fn _load(py: Python<'_>, id: [u8; 16], is_plain: bool) -> PyResult<Actor> {
         let id = ActorId::from_u128(u128::from_be_bytes(id));
-        let session = current(py)?;
+        let session = current_session(py)?;
         let client = session.client().map_err(|error| to_python(py, &error))?;
         client.hold(Referent::Actor(id));
         Ok(Actor::new(&session, id, is_plain))
     }
 
-    /// Ends the actor for good, or its process only: then it is restarted, if it may be.
+    /// Deletes the actor; with `restart`, kills only its current instance: the actor restarts if it
+    /// may.
     #[pyo3(signature = (*, restart))]
     fn end(&self, py: Python<'_>, restart: bool) -> PyResult<()> {
         self.leave_birth_to_others();
@@ -210,7 +217,7 @@ impl Actor {
                 true => client.kill_actor(self.id)?,
                 false => client.delete_actor(self.id)?,
             }
-            client.sync() // Calls that are made next go elsewhere, and must not overtake it.
+            client.sync() // Later calls go straight to the worker, and must not overtake this.
         };
         py.detach(end).map_err(|error| to_python(py, &error))
     }

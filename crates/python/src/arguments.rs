@@ -1,11 +1,15 @@
-//! Arguments of tasks and calls, as they travel. References among them are left out: their values go along.
+//! The encoding of the arguments of tasks and calls.
+//!
+//! A reference that is itself an argument is replaced by an `ArgumentSlot` (`marline/_pickle.py`).
+//! The executor receives the values of these references beside the arguments, and puts them in. A
+//! reference deeper inside an argument travels as a reference.
 
-use crate::around::Around;
 use crate::failure::to_python;
-use crate::pickle::{self, Encoded, Met};
-use crate::plain;
-use crate::reference::{Held, ObjectRef};
-use crate::session::Inner;
+use crate::pickle::{self, Encoded, FoundReferences};
+use crate::plain_data;
+use crate::reference::{HoldGuard, ObjectRef};
+use crate::session::SessionState;
+use crate::submit_context::SubmitContext;
 use marline_runtime::core::id::{ObjectId, Referent};
 use marline_runtime::core::payload::{MAX_INLINE_BYTES, Payload, Value};
 use marline_runtime::new_object_id;
@@ -14,29 +18,31 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 use std::sync::Arc;
 
-/// See the [module](self).
+/// Encoded arguments. See the [module](self).
 pub struct Arguments<'py> {
     pub payload: Payload,
     pub needs: Vec<ObjectId>,
     pub holds: Vec<Referent>,
-    /// Kept until they are submitted, so that what they name is held.
+    /// The references that are arguments. Kept until the work is submitted, so that their objects
+    /// stay held.
     pub _references: Vec<Bound<'py, ObjectRef>>,
-    /// The same of those inside of them.
-    pub _met: Met,
-    /// The same of their data, if that is in a store.
-    pub _stored: Option<Held>,
+    /// The references inside arguments, kept for the same reason.
+    pub _found: FoundReferences,
+    /// A hold on the object with the data of large arguments, kept for the same reason.
+    pub _stored: Option<HoldGuard>,
 }
 
 impl<'py> Arguments<'py> {
-    /// Encodes arguments, with what goes along; the code of the function or class comes last. It is said if all
-    /// items are wanted in one result.
+    /// Encodes arguments by pickle, with the context of the submission. `code`, the code of the
+    /// function or class, becomes the last of the needed objects. `collects` asks for all items of
+    /// a generator in one result.
     pub fn of(
         args: &Bound<'py, PyTuple>,
         kwargs: &Bound<'py, PyDict>,
-        around: &Around<'py>,
+        submit_context: &SubmitContext<'py>,
         code: Option<ObjectId>,
         collects: bool,
-        session: &Arc<Inner>,
+        session: &Arc<SessionState>,
     ) -> PyResult<Arguments<'py>> {
         let py = args.py();
         let mut references = Vec::new();
@@ -53,13 +59,14 @@ impl<'py> Arguments<'py> {
         } else {
             (args.clone(), kwargs.clone())
         };
-        let all = match &around.values {
+        let all = match &submit_context.values {
             values if collects => (all.0, all.1, values, true).into_pyobject(py)?,
             None => all.into_pyobject(py)?,
             Some(values) => (all.0, all.1, values).into_pyobject(py)?,
         };
-        let room = |bytes| session.room(new_object_id(), bytes);
-        let Encoded { value, at, met: _met } = pickle::encode(all.as_any(), "arguments", room)?;
+        let destination = |bytes| session.destination(new_object_id(), bytes);
+        let Encoded { value, at, found: _found } =
+            pickle::encode(all.as_any(), "arguments", destination)?;
         let Value { payload, referents: contains } = value;
         let put = match &payload.stored {
             Some(_) => session.client().and_then(|client| client.put_arguments(&payload, at)),
@@ -69,44 +76,45 @@ impl<'py> Arguments<'py> {
         let mut needs = ids(py, &references)?;
         needs.extend(code);
         let holds = contains;
-        Ok(Arguments { payload, needs, holds, _references: references, _met, _stored })
+        Ok(Arguments { payload, needs, holds, _references: references, _found, _stored })
     }
 
-    /// Encodes arguments for what is written in another language.
+    /// Encodes arguments as plain data, for functions and classes in another language.
     pub fn plain(
         args: &Bound<'py, PyTuple>,
         kwargs: &Bound<'py, PyDict>,
-        session: &Arc<Inner>,
+        session: &Arc<SessionState>,
     ) -> PyResult<Arguments<'py>> {
         if !kwargs.is_empty() {
-            let words =
-                "what is called by its name has no names for its arguments: give them in order";
+            let words = "functions and classes that are called by name take no keyword arguments: pass \
+                         them in order";
             return Err(PyTypeError::new_err(words));
         }
         let py = args.py();
-        let (payload, references) = plain::dump_arguments(args)?;
+        let (payload, references) = plain_data::dump_arguments(args)?;
         let needs = ids(py, &references)?;
-        let kept = match payload.len() > MAX_INLINE_BYTES {
+        let stored_args = match payload.len() > MAX_INLINE_BYTES {
             true => py.detach(|| session.client()?.store_arguments(payload)),
             false => Ok((payload, None)),
         };
-        let (payload, stored) = kept.map_err(|error| to_python(py, &error))?;
+        let (payload, stored) = stored_args.map_err(|error| to_python(py, &error))?;
         let (holds, _stored) = (Vec::new(), held(session, stored));
-        let _met = Met::default();
-        Ok(Arguments { payload, needs, holds, _references: references, _met, _stored })
+        let _found = FoundReferences::default();
+        Ok(Arguments { payload, needs, holds, _references: references, _found, _stored })
     }
 }
 
-/// A handle to arguments that are in a store.
-fn held(session: &Arc<Inner>, stored: Option<ObjectId>) -> Option<Held> {
-    stored.map(|object| Held::new(session, Referent::Object(object)))
+/// Returns a hold on the object that has large arguments, if there is one. It is counted already.
+fn held(session: &Arc<SessionState>, stored: Option<ObjectId>) -> Option<HoldGuard> {
+    stored.map(|object| HoldGuard::new(session, Referent::Object(object)))
 }
 
-/// The objects that others know the values of references by.
+/// Returns the public ids of references. The work that is submitted has to read their errors from
+/// now on.
 fn ids(py: Python<'_>, references: &[Bound<'_, ObjectRef>]) -> PyResult<Vec<ObjectId>> {
-    let id = |one: &Bound<'_, ObjectRef>| {
-        one.get().leave_to_others();
-        one.get().public_id(py)
+    let id = |reference: &Bound<'_, ObjectRef>| {
+        reference.get().hand_over_error();
+        reference.get().public_id(py)
     };
     references.iter().map(id).collect()
 }
@@ -115,7 +123,8 @@ fn is_reference(arg: &Bound<'_, PyAny>) -> bool {
     arg.is_exact_instance_of::<ObjectRef>()
 }
 
-/// What stands for an argument: itself, or which of the values that go along.
+/// Returns an argument as it is pickled: a reference is moved to `references`, and replaced by its
+/// index there.
 fn leave_out<'py>(
     arg: Bound<'py, PyAny>,
     references: &mut Vec<Bound<'py, ObjectRef>>,
@@ -123,7 +132,8 @@ fn leave_out<'py>(
     if !is_reference(&arg) {
         return Ok(arg);
     }
-    let need = arg.py().import("marline._pickle")?.call_method1("Need", (references.len(),))?;
+    let slot =
+        arg.py().import("marline._pickle")?.call_method1("ArgumentSlot", (references.len(),))?;
     references.push(arg.cast_into::<ObjectRef>()?);
-    Ok(need)
+    Ok(slot)
 }

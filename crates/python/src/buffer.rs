@@ -1,5 +1,6 @@
-//! Buffers between Python and shared memory: those of Python objects that are pickled beside them and copied once,
-//! and bytes of ours that Python reads where they are, for as long as it likes.
+//! Buffers between Python and shared memory, in both directions. Large buffers of Python objects
+//! are kept out of the pickle and copied once, into the object store. [`SharedBytes`] lets Python
+//! read a blob in place, for as long as Python references it.
 
 #![expect(
     unsafe_code,
@@ -15,29 +16,30 @@ use std::cell::RefCell;
 use std::ffi::{c_int, c_void};
 
 thread_local! {
-    /// What was met beside what is pickled on this thread.
-    static MET: RefCell<Vec<PyBuffer<u8>>> = const { RefCell::new(Vec::new()) };
+    /// The large buffers found so far by the pickling that runs on this thread.
+    static FOUND_BUFFERS: RefCell<Vec<PyBuffer<u8>>> = const { RefCell::new(Vec::new()) };
 }
 
-/// A buffer is met while something is pickled. Says whether it is to be part of the data: small ones are, and
-/// those that are not in one piece.
+/// The `buffer_callback` of pickle. Returns whether the buffer becomes part of the pickled data:
+/// small buffers do, and buffers that are not contiguous. Takes the others.
 #[pyfunction]
-pub fn met_buffer(buffer: &Bound<'_, PyAny>) -> PyResult<bool> {
+pub fn buffer_callback(buffer: &Bound<'_, PyAny>) -> PyResult<bool> {
     let Ok(raw) = buffer.call_method0("raw") else { return Ok(true) };
     let raw = PyBuffer::<u8>::get(&raw)?;
     if raw.len_bytes() <= MAX_INLINE_BYTES || !raw.is_c_contiguous() {
         return Ok(true);
     }
-    MET.with_borrow_mut(|met| met.push(raw));
+    FOUND_BUFFERS.with_borrow_mut(|found| found.push(raw));
     Ok(false)
 }
 
-/// The buffers that were met since the last time. From now on these were.
-pub fn replace_met(buffers: Buffers) -> Buffers {
-    Buffers(MET.replace(buffers.0))
+/// Takes the buffers found on this thread, and replaces them by `buffers`.
+pub fn replace_found_buffers(buffers: Buffers) -> Buffers {
+    Buffers(FOUND_BUFFERS.replace(buffers.0))
 }
 
-/// Buffers of Python objects, which cannot go or move before these do.
+/// Buffers of Python objects. The memory of an object neither moves nor goes away as long as its
+/// buffer exists.
 #[derive(Default)]
 pub struct Buffers(Vec<PyBuffer<u8>>);
 
@@ -46,28 +48,29 @@ impl Buffers {
         self.0.iter().map(|buffer| buffer.len_bytes()).sum()
     }
 
-    /// Copies of them.
+    /// Returns copies of the buffers.
     pub fn copied(&self) -> Vec<Bytes> {
         self.parts().iter().map(|part| Bytes::copy_from_slice(part)).collect()
     }
 
-    /// What is in them. Another thread of the interpreter may write to it while it is copied: what comes of that
-    /// is what comes of any two threads of which one writes to what the other reads without a lock.
+    /// Returns the bytes of the buffers. Another Python thread may write to them while they are
+    /// copied. The copy is then a mixture of old and new bytes, as for any unlocked read in Python.
     pub fn parts(&self) -> Vec<&[u8]> {
         let part = |buffer: &PyBuffer<u8>| {
             let (start, len) = (buffer.buf_ptr().cast::<u8>(), buffer.len_bytes());
             if len == 0 {
                 return &[][..];
             }
-            // SAFETY: whoever exports a buffer keeps it where it is until it is released, which is when `self`
-            // is dropped; it is in one piece, as was looked at when it was met.
+            // SAFETY: the exporter keeps the memory in place until the buffer is released, which
+            // happens when `self` is dropped. `buffer_callback` has checked that it is contiguous.
             unsafe { std::slice::from_raw_parts(start, len) }
         };
         self.0.iter().map(part).collect()
     }
 }
 
-/// Bytes that Python can read and not write. They live as long as whatever it makes of them.
+/// Bytes that Python reads in place and cannot write. They live as long as the Python objects made
+/// from them.
 #[pyclass(frozen, module = "marline._native")]
 pub struct SharedBytes(pub Bytes);
 
@@ -79,7 +82,8 @@ impl SharedBytes {
 
     /// # Safety
     ///
-    /// As Python calls it: with a place for what describes the buffer.
+    /// `view` points to a `Py_buffer` that this function may fill, as the buffer protocol of Python
+    /// guarantees.
     unsafe fn __getbuffer__(
         this: Bound<'_, SharedBytes>,
         view: *mut ffi::Py_buffer,
@@ -87,8 +91,8 @@ impl SharedBytes {
     ) -> PyResult<()> {
         let bytes = &this.get().0;
         let (start, len) = (bytes.as_ptr() as *mut c_void, bytes.len() as ffi::Py_ssize_t);
-        // SAFETY: `view` is the caller's to be filled. The bytes are the object's, which the view keeps alive, and
-        // do not move. It is said that they cannot be written.
+        // SAFETY: the caller passes `view` to be filled. The bytes belong to `this`, which the view
+        // keeps alive, and do not move. The view is marked read-only (the argument 1).
         let filled = unsafe { ffi::PyBuffer_FillInfo(view, this.as_ptr(), start, len, 1, flags) };
         match filled {
             0 => Ok(()),

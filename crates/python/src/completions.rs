@@ -1,12 +1,13 @@
-//! Answers for event loops: what came is queued, and one descriptor says that there is something. So an
-//! answer reaches its loop without a thread of ours that needs the interpreter.
+//! Answers for event loops. The thread that receives an answer queues its token and makes a
+//! descriptor readable. The event loop watches the descriptor and takes the tokens. So no thread of
+//! ours needs the interpreter to wake a loop. `marline/_aio.py` is the other side.
 
-use crate::executor::Items;
+use crate::executor::ItemSender;
 use crate::failure::to_python;
 use crate::generator::ObjectRefGenerator;
 use crate::pickle;
 use crate::reference::ObjectRef;
-use crate::scope::Scope;
+use crate::scope::CodeScope;
 use marline_runtime::core::error::Error;
 use marline_runtime::core::map::Map;
 use marline_runtime::core::payload::Payload;
@@ -16,7 +17,7 @@ use rustix::event::{EventfdFlags, eventfd};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-/// What came for one event loop.
+/// The queue of one event loop: the tokens of what has come.
 #[pyclass(frozen, module = "marline._native")]
 pub struct Completions {
     queue: Arc<Queue>,
@@ -24,7 +25,7 @@ pub struct Completions {
 
 struct Queue {
     came: Mutex<Vec<u64>>,
-    /// Data that was brought for these tokens.
+    /// The loaded data of large values, by token, until the loop takes it.
     brought: Mutex<Map<u64, Result<Payload, Error>>>,
     bell: OwnedFd,
 }
@@ -38,13 +39,13 @@ impl Queue {
         let mut came = self.came.lock().expect("nothing panics under it");
         came.push(token);
         if came.len() == 1 {
-            // It fails only if it was rung four billion times.
+            // A write to an eventfd fails only if its counter overflows.
             let _ = rustix::io::write(&self.bell, &1_u64.to_ne_bytes());
         }
     }
 }
 
-/// Queues its token when the last one that has it lets go.
+/// Queues its token when its last owner drops it.
 struct Last {
     queue: Arc<Queue>,
     token: u64,
@@ -67,19 +68,19 @@ impl Completions {
         })
     }
 
-    /// The descriptor that is readable when something came.
+    /// Returns the descriptor, which is readable while there are tokens to take.
     fn fileno(&self) -> i32 {
         self.queue.bell.as_raw_fd()
     }
 
-    /// Queues `token` when the value of a reference comes.
-    fn expect(&self, reference: &Bound<'_, ObjectRef>, token: u64) {
+    /// Queues `token` when the value of a reference has come.
+    fn notify_value(&self, reference: &Bound<'_, ObjectRef>, token: u64) {
         let queue = self.queue.clone();
         reference.get().answer().then(Box::new(move || queue.push(token)));
     }
 
-    /// The value of a reference that has come, in a tuple. Nothing if its data is on its way: `token` is queued when
-    /// that is here, and it can be asked for again.
+    /// Returns the value of a reference that has come, in a tuple. Returns `None` if its data is
+    /// still on the way: then `token` is queued again once the data is here.
     fn value<'py>(
         &self,
         py: Python<'py>,
@@ -91,7 +92,7 @@ impl Completions {
             let payload = brought.map_err(|error| to_python(py, &error))?;
             return pickle::decode(py, &payload).map(|value| Some((value,)));
         }
-        if let Some(value) = reference.get().value_at_once(py)? {
+        if let Some(value) = reference.get().value_if_local(py)? {
             return Ok(Some((value,)));
         }
         let queue = self.queue.clone();
@@ -103,37 +104,37 @@ impl Completions {
         Ok(None)
     }
 
-    /// Nobody waits any more for what was queued under this token.
+    /// Drops what was loaded for a token for which nothing waits any more.
     fn forget(&self, token: u64) {
         let brought = self.queue.brought().remove(&token);
-        drop(brought); // Not under the lock: it may be the last view of a value.
+        drop(brought); // Not under the lock: this may release the last view of a blob.
     }
 
-    /// Queues `token` when there is something to take of a stream, or its end.
-    fn expect_item(&self, generator: &Bound<'_, ObjectRefGenerator>, token: u64) -> PyResult<()> {
+    /// Queues `token` when a stream has an item to take, or has ended.
+    fn notify_item(&self, generator: &Bound<'_, ObjectRefGenerator>, token: u64) -> PyResult<()> {
         let queue = self.queue.clone();
         let stream = generator.get().stream(generator.py())?;
         stream.on_ready(Box::new(move || queue.push(token)));
         Ok(())
     }
 
-    /// Queues `token` when there is room for an item, or it is to stop.
-    fn expect_room(&self, items: &Bound<'_, Items>, token: u64) {
+    /// Queues `token` when the stream has room for an item, or its task was cancelled.
+    fn notify_room(&self, items: &Bound<'_, ItemSender>, token: u64) {
         let (queue, items) = (self.queue.clone(), &items.get().items);
         items.pause();
         items.when_room(Box::new(move || queue.push(token)));
     }
 
-    /// Queues `token` when all has ended that was submitted in a scope so far.
-    fn expect_end(&self, scope: &Bound<'_, Scope>, token: u64) {
+    /// Queues `token` when all work that the scope has submitted so far has ended.
+    fn notify_scope_end(&self, scope: &Bound<'_, CodeScope>, token: u64) {
         let last = Arc::new(Last { queue: self.queue.clone(), token });
         for answer in scope.get().pending() {
-            let one = last.clone();
-            answer.then(Box::new(move || drop(one)));
+            let last = last.clone();
+            answer.then(Box::new(move || drop(last)));
         }
     }
 
-    /// What came since the last time.
+    /// Takes the tokens that were queued since the last call.
     fn take(&self) -> Vec<u64> {
         let _ = rustix::io::read(&self.queue.bell, &mut [0_u8; 8]);
         std::mem::take(&mut *self.queue.came.lock().expect("nothing panics under it"))

@@ -1,13 +1,15 @@
-//! An executor, seen from inside: runs Python functions and actors as it is told. The interpreter's main
-//! thread waits for work without its lock, and runs it.
+//! The inside of an executor: runs Python functions, and hosts actors. The main thread of the
+//! interpreter waits for work without the interpreter's lock, and runs it.
+//!
+//! What must be Python is in `marline/_executor.py` and `marline/_executor_loop.py` ([`Helper`]).
 
 use crate::failure::{of_user_code, to_python};
 use crate::fork::generation;
-use crate::pickle::{self, Met, Place, Room, function};
-use crate::plain;
-use crate::session::joined;
+use crate::pickle::{self, Destination, DestinationStore, FoundReferences, function};
+use crate::plain_data;
+use crate::session::session_if_any;
 use crate::signal::interrupt_main_thread;
-use crate::submitted;
+use crate::submissions;
 use crate::wait::wait_for_room;
 use marline_runtime::core::error::{Error, ErrorKind};
 use marline_runtime::core::id::{Attempt, ObjectId, Referent, TaskId};
@@ -28,56 +30,60 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::thread;
 
-/// Makes this process an executor until it ends. Does not return, unless it is none.
+/// Makes this process an executor until it ends. Returns only if the environment variable says that
+/// it is none.
 #[pyfunction]
 pub fn serve(py: Python<'_>, variable: &str) {
     let program: Arc<dyn Program> = Arc::new(Interpreter::default());
     py.detach(|| serve_as(variable, &program));
 }
 
-/// Whether the task or call that runs on the main thread is to stop; said once, so that nothing is raised while it
-/// cleans up, however often it is asked.
+/// Returns whether the task or call on the main thread was cancelled and has not been told so. Each
+/// attempt gets `true` once: a repeated signal must not raise again while user code cleans up.
 #[pyfunction]
-pub fn is_to_stop() -> bool {
+pub fn take_cancellation() -> bool {
     static TOLD: Mutex<Option<(TaskId, Attempt)>> = Mutex::new(None);
     let Some(context) = context().filter(|context| context.cancel.is_cancelled()) else {
         return false;
     };
     if LOADING.get() {
-        return false; // The task stops when it is loaded.
+        return false; // `loading` checks for a cancellation when it has finished.
     }
     let this = Some((context.task, context.attempt));
-    let mut told = TOLD.lock().expect("nothing panics under it");
-    std::mem::replace(&mut *told, this) != this
+    let mut reported = TOLD.lock().expect("nothing panics under it");
+    std::mem::replace(&mut *reported, this) != this
 }
 
 thread_local! {
-    /// This thread loads code or arguments. An interrupt would leave half-imported modules behind, for every later task.
+    /// Whether this thread loads code or arguments. An interrupt would leave half-imported modules
+    /// to every later task.
     static LOADING: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Loads something that is needed to run a task. The task is interrupted afterwards, if it is to stop.
+/// Runs `load`, which loads what a task needs, without an interrupt. Fails afterwards if the task
+/// was cancelled.
 fn loading<R>(py: Python<'_>, load: impl FnOnce() -> PyResult<R>) -> PyResult<R> {
     LOADING.set(true);
     let loaded = load();
     LOADING.set(false);
     if context().is_some_and(|context| context.cancel.is_cancelled()) {
-        is_to_stop(); // Nothing is raised once more.
+        take_cancellation(); // The error below is the interrupt: no signal raises it again.
         return Err(to_python(py, &Error::cancelled("the task was cancelled before it ran")));
     }
     loaded
 }
 
-/// Functions and classes whose code comes with the arguments.
+/// Runs functions and classes whose code comes with the arguments.
 #[derive(Default)]
 struct Interpreter {
-    /// Those that were loaded, by name.
+    /// The functions and classes that were loaded, by name.
     loaded: Mutex<Map<Arc<str>, Py<PyAny>>>,
 }
 
 impl Interpreter {
-    /// The function or class that is meant, and the values that are arguments: the last value is its code with its
-    /// environment. One that came without code is imported.
+    /// Returns the function or class of an invocation, and the values of its arguments. The last
+    /// value is the code with its runtime environment. Without code, the function is imported by
+    /// its name.
     fn load<'py, 'a>(
         &self,
         py: Python<'py>,
@@ -96,12 +102,12 @@ impl Interpreter {
             return Ok((known, values));
         }
         let loaded = match code {
-            None => helper(py, Helper::Find)?.call1((&*invocation.name,))?,
+            None => helper(py, Helper::ImportByName)?.call1((&*invocation.name,))?,
             Some(Payload { inline, buffers, code_version, .. }) => {
                 let environment = buffers.first().map(|buffer| PyBytes::new(py, buffer));
                 let code = PyBytes::new(py, inline);
                 let code = (&*invocation.name, code, code_version, environment);
-                helper(py, Helper::Code)?.call1(code)?
+                helper(py, Helper::LoadCode)?.call1(code)?
             }
         };
         let name = invocation.name.clone();
@@ -113,7 +119,7 @@ impl Interpreter {
 fn without_code(name: &str) -> Error {
     Error::invalid(format!(
         "{name:?} came with pickled arguments and without its code: send the arguments as MessagePack, and name a \
-         function that can be imported where it runs (python:package.module.function)"
+         function that the executor can import (python:package.module.function)"
     ))
 }
 
@@ -142,7 +148,7 @@ impl Program for Interpreter {
         user_code(|py| {
             show_gpus(py, invocation)?;
             let (function, values) = loading(py, || self.load(py, invocation))?;
-            run(invocation, function, values, Results::of_task(invocation))
+            run(invocation, function, values, ResultEncoder::of_task(invocation))
         })
     }
 
@@ -153,21 +159,22 @@ impl Program for Interpreter {
             let all = arguments(py, invocation, values)?;
             let (object, is_async): (Py<PyAny>, bool) =
                 helper(py, Helper::Construct)?.call1((class, all.0, all.1, all.2))?.extract()?;
-            Ok(Arc::new(Actor { object, is_async }) as Arc<dyn Instance>)
+            Ok(Arc::new(ActorInstance { object, is_async }) as Arc<dyn Instance>)
         })
     }
 
-    /// A signal ends what the main thread waits for, and its handler raises. Code on other threads is
-    /// reached through the interpreter, for which somebody else has to wait. What it submitted stops with it,
-    /// unless it is to stop alone.
+    /// Interrupts a cancelled task or call. On the main thread, a signal ends the current system
+    /// call, and the signal handler raises. Code on other threads is reached through the
+    /// interpreter; a new thread waits for the interpreter's lock, because the caller must not.
+    /// Unless `alone`, what the task has submitted is cancelled, too.
     fn interrupted(&self, task: TaskId, alone: bool) {
         interrupt_main_thread();
         let _ = thread::Builder::new().name("marline-cancel".into()).spawn(move || {
             if !alone {
-                submitted::stop(task);
+                submissions::cancel_submitted_by(task);
             }
             Python::attach(|py| {
-                // What has ended meanwhile cannot be stopped any more.
+                // An error means that the task has ended meanwhile.
                 let _ =
                     helper(py, Helper::Interrupt).and_then(|stop| stop.call1((task.to_string(),)));
             });
@@ -175,32 +182,34 @@ impl Program for Interpreter {
     }
 }
 
-/// An actor that lives here.
-struct Actor {
+/// The instance of an actor in this executor.
+struct ActorInstance {
     object: Py<PyAny>,
     is_async: bool,
 }
 
-impl Instance for Actor {
+impl Instance for ActorInstance {
     fn call(&self, invocation: &Invocation) -> Result<Reply, Error> {
         let call = |py: Python<'_>| {
             let method = self.object.bind(py).getattr(&*invocation.name)?;
-            run(invocation, method, &invocation.values, Results::of_call(invocation))
+            run(invocation, method, &invocation.values, ResultEncoder::of_call(invocation))
         };
-        let results = Results::of_call(invocation);
-        guarded(|py| call(py).or_else(|error| results.raised(py, error)))
+        let results = ResultEncoder::of_call(invocation);
+        guarded(|py| call(py).or_else(|error| results.encode_exception(py, error)))
     }
 
     fn load_checkpoint(&self, checkpoint: &Payload) -> Result<(), Error> {
         user_code(|py| {
             let state = pickle::decode(py, checkpoint)?;
-            helper(py, Helper::Load)?.call1((&self.object, state, self.is_async)).map(drop)
+            helper(py, Helper::LoadCheckpoint)?
+                .call1((&self.object, state, self.is_async))
+                .map(drop)
         })
     }
 
     fn exit(&self) {
-        // Whatever is raised there has been printed, and it ends anyway.
-        let _ = Python::attach(|py| helper(py, Helper::Exit)?.call0().map(drop));
+        // Python has printed what an exit handler raised. The process ends anyway.
+        let _ = Python::attach(|py| helper(py, Helper::RunExitHandlers)?.call0().map(drop));
     }
 
     fn is_async(&self) -> bool {
@@ -208,19 +217,21 @@ impl Instance for Actor {
     }
 
     fn start_async(&self, invocation: &Invocation, end: ReplyCallback) {
-        let begin = |py: Python<'_>, end: &Bound<'_, CallEnd>| {
+        let begin = |py: Python<'_>, end: &Bound<'_, CallCompletion>| {
             let method = self.object.bind(py).getattr(&*invocation.name)?;
-            let (args, kwargs, along, collects) = arguments(py, invocation, &invocation.values)?;
-            let items = Items::of(invocation, Results::of_call(invocation));
+            let (args, kwargs, context_values, collects) =
+                arguments(py, invocation, &invocation.values)?;
+            let items = ItemSender::of(invocation, ResultEncoder::of_call(invocation));
             let items = items.map(|items| Bound::new(py, items)).transpose()?;
-            let begin = helper(py, Helper::Begin)?;
-            begin.call1((method, args, kwargs, along, end, items, collects))?;
+            let begin = helper(py, Helper::StartCall)?;
+            begin.call1((method, args, kwargs, context_values, end, items, collects))?;
             Ok::<_, PyErr>(())
         };
         Python::attach(|py| {
-            let results = Results { tried: tried(), ..Results::of_call(invocation) };
+            let results =
+                ResultEncoder { attempt: current_attempt(), ..ResultEncoder::of_call(invocation) };
             let end = Mutex::new(Some(end));
-            let end = CallEnd { end, results, generation: generation() };
+            let end = CallCompletion { end, results, generation: generation() };
             let Ok(end) = Bound::new(py, end) else { return };
             if let Err(error) = begin(py, &end) {
                 end.get().tell(py, Err(of_user_code(py, error)));
@@ -229,64 +240,67 @@ impl Instance for Actor {
     }
 }
 
-/// Runs a function or a method.
+/// Runs a function or a method, and encodes what it returns.
 fn run<'py>(
     invocation: &Invocation,
     function: Bound<'py, PyAny>,
     values: &[Value],
-    results: Results,
+    results: ResultEncoder,
 ) -> PyResult<Reply> {
     let py = function.py();
-    let (args, kwargs, along, collects) = loading(py, || arguments(py, invocation, values))?;
-    if let Some(items) = Items::of(invocation, results) {
-        let given = (function, args, kwargs, along, items);
-        helper(py, Helper::Stream)?.call1(given)?;
-        results.keep(py, None, Vec::new())?;
+    let (args, kwargs, context_values, collects) =
+        loading(py, || arguments(py, invocation, values))?;
+    if let Some(items) = ItemSender::of(invocation, results) {
+        let call_args = (function, args, kwargs, context_values, items);
+        helper(py, Helper::Stream)?.call1(call_args)?;
+        results.sync_holds(py, None, Vec::new())?;
         return Ok(Reply::default());
     }
     let run = if collects { Helper::Collect } else { Helper::Run };
-    let result = helper(py, run)?.call1((function, args, kwargs, along))?;
+    let result = helper(py, run)?.call1((function, args, kwargs, context_values))?;
     results.reply(&result)
 }
 
-/// Where a generator's items go.
+/// Encodes and sends the items of a generator.
 #[pyclass(frozen, module = "marline._native")]
-pub struct Items {
+pub struct ItemSender {
     pub items: marline_runtime::ItemProducer,
-    results: Results,
+    results: ResultEncoder,
 }
 
-impl Items {
-    /// If items are what is wanted.
-    fn of(invocation: &Invocation, results: Results) -> Option<Items> {
-        let results = Results { tried: tried(), ..results };
-        invocation.items.clone().map(|items| Items { items, results })
+impl ItemSender {
+    /// Makes the sender, if the invocation asks for items.
+    fn of(invocation: &Invocation, results: ResultEncoder) -> Option<ItemSender> {
+        let results = ResultEncoder { attempt: current_attempt(), ..results };
+        invocation.items.clone().map(|items| ItemSender { items, results })
     }
 }
 
 #[pymethods]
-impl Items {
-    /// Gives an item, and waits until there is room for the next. Says whether it may go on.
-    fn give(&self, value: &Bound<'_, PyAny>) -> PyResult<bool> {
+impl ItemSender {
+    /// Sends an item, and waits until there is room for the next. Returns `false` if the task was
+    /// cancelled.
+    fn send_and_wait(&self, value: &Bound<'_, PyAny>) -> PyResult<bool> {
         self.send(value)?;
         wait_for_room(value.py(), &self.items)?;
         Ok(!self.items.is_stopped())
     }
 
-    /// Gives an item, unless it is to stop.
+    /// Sends an item; does nothing if the task was cancelled.
     fn send(&self, value: &Bound<'_, PyAny>) -> PyResult<()> {
         if self.items.is_stopped() {
             return Ok(());
         }
         let (py, index) = (value.py(), self.items.given());
         let name = format!("item {index}");
-        let (value, _met) = self.results.encode_item(value, &name, index.saturating_add(1))?;
+        let (value, _found) = self.results.encode_item(value, &name, index.saturating_add(1))?;
         if !value.referents.is_empty() {
-            let kept = self.results.keep(py, Some(index), value.referents.clone());
-            kept.inspect_err(|_| self.results.discard(std::slice::from_ref(&value)))?;
+            let synced = self.results.sync_holds(py, Some(index), value.referents.clone());
+            synced.inspect_err(|_| self.results.discard(std::slice::from_ref(&value)))?;
         }
         let Err(error) = self.items.yield_item(value.clone()) else { return Ok(()) };
-        // Also if it is to stop since it was encoded: nobody else would let go of what is in the store.
+        // Also if the task was cancelled while the item was encoded: no other code discards its
+        // blob.
         self.results.discard(std::slice::from_ref(&value));
         match error.kind() {
             ErrorKind::Cancelled => Ok(()),
@@ -294,27 +308,27 @@ impl Items {
         }
     }
 
-    /// Whether there is room for one more, or it is to stop.
+    /// Returns whether there is room for one more item, or the task was cancelled.
     fn has_room(&self) -> bool {
         self.items.has_room().unwrap_or(true)
     }
 
-    /// Whether it is to stop.
+    /// Returns whether the task was cancelled.
     fn is_stopped(&self) -> bool {
         self.items.is_stopped()
     }
 }
 
-/// Who is told how a call ended that was begun.
+/// Reports the outcome of a call that was started on the event loop.
 #[pyclass(frozen, module = "marline._native")]
-pub struct CallEnd {
+pub struct CallCompletion {
     end: Mutex<Option<ReplyCallback>>,
-    results: Results,
-    /// Which process began it.
+    results: ResultEncoder,
+    /// The [`generation`] of the process that started the call.
     generation: u64,
 }
 
-impl CallEnd {
+impl CallCompletion {
     fn tell(&self, py: Python<'_>, reply: Result<Reply, Error>) {
         end_if_fork(py, self.generation);
         let end = self.end.lock().expect("nothing panics under it").take();
@@ -325,26 +339,27 @@ impl CallEnd {
 }
 
 #[pymethods]
-impl CallEnd {
-    /// It returned this.
+impl CallCompletion {
+    /// Reports the value that the method has returned.
     fn finish(&self, result: &Bound<'_, PyAny>) {
         let py = result.py();
         let reply = self.results.reply(result).map_err(|error| of_user_code(py, error));
         self.tell(py, reply);
     }
 
-    /// It raised this.
+    /// Reports the exception that the method has raised.
     fn fail(&self, py: Python<'_>, error: Bound<'_, PyAny>) {
-        self.tell(py, self.results.raised(py, PyErr::from_value(error)));
+        self.tell(py, self.results.encode_exception(py, PyErr::from_value(error)));
     }
 }
 
-/// Runs what is the user's.
+/// Runs user code, and turns an exception into an error.
 fn user_code<R>(code: impl FnOnce(Python<'_>) -> PyResult<R>) -> Result<R, Error> {
     guarded(|py| code(py).map_err(|error| of_user_code(py, error)))
 }
 
-/// Runs it in this process only.
+/// Runs user code in this process only: a fork that user code made, and that returns from it, is
+/// ended.
 fn guarded<R>(code: impl FnOnce(Python<'_>) -> Result<R, Error>) -> Result<R, Error> {
     let here = generation();
     Python::attach(|py| {
@@ -354,61 +369,61 @@ fn guarded<R>(code: impl FnOnce(Python<'_>) -> Result<R, Error>) -> Result<R, Er
     })
 }
 
-/// If user code forked, and the child came back from it: ends the child. Its parent is the executor; both
-/// would answer, and take each other's work.
+/// Ends this process if it is a fork that returned from user code. Its parent is the executor: both
+/// would send answers, and take each other's work.
 fn end_if_fork(py: Python<'_>, parent: u64) {
     if generation() != parent {
         let _ = helper(py, Helper::EndFork).and_then(|end| end.call0());
-        std::process::abort(); // Reached only if the interpreter cannot end it.
+        std::process::abort(); // Only reached if the interpreter could not end the process.
     }
 }
 
-/// What is done in Python.
+/// The functions of the executor that are written in Python.
 #[derive(Clone, Copy)]
 enum Helper {
     ActorExit,
-    Begin,
-    Code,
     Collect,
     Construct,
     EndFork,
-    Exit,
-    Fill,
-    Find,
+    FillArguments,
+    ImportByName,
     Interrupt,
     IsCodeOf,
-    Load,
+    LoadCheckpoint,
+    LoadCode,
     Run,
+    RunExitHandlers,
     ShowGpus,
+    StartCall,
     Stream,
 }
 
-/// A function of the executor in Python, looked up once.
+/// Returns a function of the executor in Python, which is looked up once.
 fn helper<'py>(py: Python<'py>, helper: Helper) -> PyResult<&'py Bound<'py, PyAny>> {
     const COUNT: usize = Helper::Stream as usize + 1;
     static FUNCTIONS: [PyOnceLock<Py<PyAny>>; COUNT] = [const { PyOnceLock::new() }; COUNT];
-    const PLAIN: &str = "marline._executor";
+    const EXECUTOR_MODULE: &str = "marline._executor";
     let (module, name) = match helper {
         Helper::ActorExit => ("marline._actor", "ActorExit"),
-        Helper::Begin => ("marline._executor_loop", "begin"),
-        Helper::Code => (PLAIN, "code"),
-        Helper::Collect => (PLAIN, "collect"),
-        Helper::Construct => (PLAIN, "construct"),
-        Helper::EndFork => (PLAIN, "end_fork"),
-        Helper::Exit => (PLAIN, "leave"),
-        Helper::Fill => (PLAIN, "fill"),
-        Helper::Find => (PLAIN, "find"),
-        Helper::Interrupt => (PLAIN, "interrupt"),
-        Helper::IsCodeOf => (PLAIN, "is_code_of"),
-        Helper::Load => (PLAIN, "load"),
-        Helper::Run => (PLAIN, "run"),
-        Helper::ShowGpus => (PLAIN, "show_gpus"),
-        Helper::Stream => (PLAIN, "stream"),
+        Helper::Collect => (EXECUTOR_MODULE, "collect"),
+        Helper::Construct => (EXECUTOR_MODULE, "construct"),
+        Helper::EndFork => (EXECUTOR_MODULE, "end_fork"),
+        Helper::FillArguments => (EXECUTOR_MODULE, "fill_arguments"),
+        Helper::ImportByName => (EXECUTOR_MODULE, "import_by_name"),
+        Helper::Interrupt => (EXECUTOR_MODULE, "interrupt"),
+        Helper::IsCodeOf => (EXECUTOR_MODULE, "is_code_of"),
+        Helper::LoadCheckpoint => (EXECUTOR_MODULE, "load_checkpoint"),
+        Helper::LoadCode => (EXECUTOR_MODULE, "load_code"),
+        Helper::Run => (EXECUTOR_MODULE, "run"),
+        Helper::RunExitHandlers => (EXECUTOR_MODULE, "run_exit_handlers"),
+        Helper::ShowGpus => (EXECUTOR_MODULE, "show_gpus"),
+        Helper::StartCall => ("marline._executor_loop", "start_call"),
+        Helper::Stream => (EXECUTOR_MODULE, "stream"),
     };
     function(py, &FUNCTIONS[helper as usize], module, name)
 }
 
-/// User code finds the GPUs it was given where it looks for them.
+/// Sets `CUDA_VISIBLE_DEVICES` to the GPUs that were assigned to the work.
 fn show_gpus(py: Python<'_>, invocation: &Invocation) -> PyResult<()> {
     if invocation.gpus.is_empty() {
         return Ok(());
@@ -416,81 +431,89 @@ fn show_gpus(py: Python<'_>, invocation: &Invocation) -> PyResult<()> {
     helper(py, Helper::ShowGpus)?.call1((invocation.gpus.to_vec(),)).map(drop)
 }
 
-/// Arguments by position and by name, the values of context variables that came along, and whether all items are
-/// wanted in one result.
+/// Positional and keyword arguments, the values of propagated context variables, and whether all
+/// items come in one result.
 type Complete<'py> = (Bound<'py, PyTuple>, Bound<'py, PyDict>, Option<Bound<'py, PyDict>>, bool);
 
-/// The arguments of a call, complete.
+/// Decodes the arguments of an invocation, and fills in the values of references.
 fn arguments<'py>(
     py: Python<'py>,
     invocation: &Invocation,
     values: &[Value],
 ) -> PyResult<Complete<'py>> {
     if invocation.args.inline.is_empty() {
-        return Ok((PyTuple::empty(py), PyDict::new(py), None, false)); // A call that its worker makes has none.
+        // A call that the worker itself makes (to save a checkpoint) has none.
+        return Ok((PyTuple::empty(py), PyDict::new(py), None, false));
     }
     if is_plain(invocation) {
-        let args = plain::load_arguments(py, &invocation.args.inline, values)?;
+        let args = plain_data::load_arguments(py, &invocation.args.inline, values)?;
         return Ok((args, PyDict::new(py), None, false));
     }
     let all = pickle::decode(py, &invocation.args)?.cast_into::<PyTuple>()?;
     let (mut args, mut kwargs) = (all.get_item(0)?.cast_into()?, all.get_item(1)?.cast_into()?);
-    let along = (all.len() > 2).then(|| all.get_item(2)).transpose()?;
-    let along = along.filter(|along| !along.is_none());
+    let context_values = (all.len() > 2).then(|| all.get_item(2)).transpose()?;
+    let context_values = context_values.filter(|context_values| !context_values.is_none());
     let collects = all.len() > 3;
     if !values.is_empty() {
         let values = values.iter().map(|value| pickle::decode(py, &value.payload));
         let values = PyList::new(py, values.collect::<PyResult<Vec<_>>>()?)?;
-        (args, kwargs) = helper(py, Helper::Fill)?.call1((args, kwargs, values))?.extract()?;
+        (args, kwargs) =
+            helper(py, Helper::FillArguments)?.call1((args, kwargs, values))?.extract()?;
     }
-    Ok((args, kwargs, along.map(Bound::cast_into).transpose()?, collects))
+    Ok((args, kwargs, context_values.map(Bound::cast_into).transpose()?, collects))
 }
 
-/// Whether whoever calls understands plain data only.
+/// Returns whether the caller sends and expects plain data.
 fn is_plain(invocation: &Invocation) -> bool {
     invocation.args.encoding == Encoding::MessagePack && !invocation.args.inline.is_empty()
 }
 
-/// What is wanted of user code.
+/// Encodes the results of one invocation, as the invocation asks for them.
 #[derive(Clone, Copy)]
-struct Results {
+struct ResultEncoder {
     returns: u32,
     is_plain: bool,
-    /// A task gives them, not a call of an actor.
+    /// Whether a task returns the results, not a call of an actor.
     is_of_task: bool,
-    /// They are the state of an actor, to be saved.
+    /// Whether the result is the state of an actor, for a checkpoint.
     is_state: bool,
-    /// Whose they are, where that is not to be seen from where they come.
-    tried: Option<AttemptId>,
+    /// The attempt that returns the results. `None` if the thread that encodes them is the one that
+    /// runs it.
+    attempt: Option<AttemptId>,
 }
 
-/// What runs on this thread.
-fn tried() -> Option<AttemptId> {
+/// Returns the attempt that runs on this thread.
+fn current_attempt() -> Option<AttemptId> {
     context().map(|context| AttemptId { task: context.task, attempt: context.attempt })
 }
 
-impl Results {
-    fn of_task(invocation: &Invocation) -> Results {
+impl ResultEncoder {
+    fn of_task(invocation: &Invocation) -> ResultEncoder {
         let (returns, is_plain) = (invocation.returns, is_plain(invocation));
-        Results { returns, is_plain, is_of_task: true, is_state: false, tried: None }
+        ResultEncoder { returns, is_plain, is_of_task: true, is_state: false, attempt: None }
     }
 
-    fn of_call(invocation: &Invocation) -> Results {
+    fn of_call(invocation: &Invocation) -> ResultEncoder {
         let is_state = &*invocation.name == SAVE_METHOD;
-        Results { is_of_task: false, is_state, ..Results::of_task(invocation) }
+        ResultEncoder { is_of_task: false, is_state, ..ResultEncoder::of_task(invocation) }
     }
 
-    fn encode(self, result: &Bound<'_, PyAny>, name: &str, index: u32) -> PyResult<(Value, Met)> {
+    fn encode(
+        self,
+        result: &Bound<'_, PyAny>,
+        name: &str,
+        index: u32,
+    ) -> PyResult<(Value, FoundReferences)> {
         self.encode_to(objects(), result, name, index)
     }
 
-    /// The same, of one of many.
+    /// Encodes one of many items: the object store may allocate memory for the next one ahead.
     fn encode_item(
         self,
         item: &Bound<'_, PyAny>,
         name: &str,
         index: u32,
-    ) -> PyResult<(Value, Met)> {
+    ) -> PyResult<(Value, FoundReferences)> {
         self.encode_to(objects().map(ObjectStoreHandle::allocating_ahead), item, name, index)
     }
 
@@ -500,25 +523,29 @@ impl Results {
         result: &Bound<'_, PyAny>,
         name: &str,
         index: u32,
-    ) -> PyResult<(Value, Met)> {
+    ) -> PyResult<(Value, FoundReferences)> {
         if self.is_plain {
-            return Ok((plain::dump(result)?.into(), Met::default()));
+            return Ok((plain_data::dump(result)?.into(), FoundReferences::default()));
         }
-        let room = |_| self.room(objects.clone()?, index);
+        let destination = |_| self.destination(objects.clone()?, index);
         let encoded = match self.is_of_task {
-            true => pickle::encode_result_of_task(result, name, room)?,
-            false => pickle::encode(result, name, room)?,
+            true => pickle::encode_result_of_task(result, name, destination)?,
+            false => pickle::encode(result, name, destination)?,
         };
-        Ok((encoded.value, encoded.met))
+        Ok((encoded.value, encoded.found))
     }
 
-    /// Where a large result goes. The state of an actor is the controller's.
-    fn room(self, objects: ObjectStoreHandle, index: u32) -> Option<Room> {
-        let tried = self.tried.or_else(tried).filter(|_| !self.is_state)?;
-        Some(Room { place: Place::Here(objects), object: ObjectId::of(tried.task, index) })
+    /// Returns where a large result is written. The state of an actor goes to the controller,
+    /// inline.
+    fn destination(self, objects: ObjectStoreHandle, index: u32) -> Option<Destination> {
+        let attempt = self.attempt.or_else(current_attempt).filter(|_| !self.is_state)?;
+        Some(Destination {
+            store: DestinationStore::Local(objects),
+            object: ObjectId::of(attempt.task, index),
+        })
     }
 
-    /// Nobody gets these.
+    /// Discards the blobs of values that are not sent.
     fn discard(self, values: &[Value]) {
         let stored = values.iter().filter_map(|value| value.payload.stored_object());
         if let Some(objects) = objects() {
@@ -526,61 +553,69 @@ impl Results {
         }
     }
 
-    /// What user code gave back, as it travels.
+    /// Encodes what user code has returned, and reports its referents
+    /// ([`sync_holds`](Self::sync_holds)).
     fn reply(self, result: &Bound<'_, PyAny>) -> PyResult<Reply> {
-        let mut all_met = Vec::new(); // Until it is said what they name.
+        let mut all_found = Vec::new(); // Kept until `sync_holds` has reported the referents.
         let values = match self.returns {
             0 => Vec::new(),
             1 => {
-                let (value, met) = self.encode(result, "the result", 0)?;
-                all_met.push(met);
+                let (value, found) = self.encode(result, "the result", 0)?;
+                all_found.push(found);
                 vec![value]
             }
             _ => {
                 let mut values = Vec::new();
-                let results = result.try_iter().map_err(|_| self.is_no_sequence(result))?;
-                for (one, index) in results.zip(0..) {
+                let results = result.try_iter().map_err(|_| self.not_a_sequence_error(result))?;
+                for (returned, index) in results.zip(0..) {
                     let name = format!("the result[{index}]");
-                    let encoded = one.and_then(|one| self.encode(&one, &name, index));
-                    let (value, met) = encoded.inspect_err(|_| self.discard(&values))?;
+                    let encoded =
+                        returned.and_then(|returned| self.encode(&returned, &name, index));
+                    let (value, found) = encoded.inspect_err(|_| self.discard(&values))?;
                     values.push(value);
-                    all_met.push(met);
+                    all_found.push(found);
                 }
                 values
             }
         };
         let named = values.iter().flat_map(|value| value.referents.iter().copied());
-        self.keep(result.py(), None, named.collect())?;
+        self.sync_holds(result.py(), None, named.collect())?;
         Ok(Reply { values, ..Reply::default() })
     }
 
-    /// What is kept is held by this process before the task lets go of it, and what is named until the answer, or
-    /// the item, has come, which takes another way than what this process says.
-    fn keep(self, py: Python<'_>, item: Option<u32>, named: Vec<Referent>) -> PyResult<()> {
-        let Some(session) = joined(py)? else { return Ok(()) };
-        if named.is_empty() && session.held.load(Ordering::Relaxed) == 0 {
+    /// Waits until the controller knows all holds of this process. Call it before the executor
+    /// answers: the end of the task releases the holds on its arguments, and user code may have
+    /// kept references to them. `named`, the referents in the answer or item, stay held until it
+    /// has arrived: it travels on another way than the messages of this process, and could overtake
+    /// them.
+    fn sync_holds(self, py: Python<'_>, item: Option<u32>, named: Vec<Referent>) -> PyResult<()> {
+        let Some(session) = session_if_any(py)? else { return Ok(()) };
+        if named.is_empty() && session.hold_count.load(Ordering::Relaxed) == 0 {
             return Ok(());
         }
         let synced = py.detach(|| {
             let client = session.client()?;
-            if let Some(tried) = self.tried.or_else(tried).filter(|_| !named.is_empty()) {
-                client.enclose(tried, item, named)?;
+            if let Some(attempt) =
+                self.attempt.or_else(current_attempt).filter(|_| !named.is_empty())
+            {
+                client.enclose(attempt, item, named)?;
             }
             client.sync()
         });
         synced.map_err(|error| to_python(py, &error))
     }
 
-    fn is_no_sequence(self, result: &Bound<'_, PyAny>) -> PyErr {
+    fn not_a_sequence_error(self, result: &Bound<'_, PyAny>) -> PyErr {
         let class = result.get_type().name().map_or_else(|_| "?".into(), |name| name.to_string());
         let returns = self.returns;
         PyTypeError::new_err(format!(
-            "{returns} values were asked for (num_returns), one of class {class} was returned: return a tuple"
+            "num_returns={returns}, but a value of class {class} was returned: return a tuple of {returns} values"
         ))
     }
 
-    /// What a method raised: its error, or the end of the actor, which the call is not to blame for.
-    fn raised(self, py: Python<'_>, error: PyErr) -> Result<Reply, Error> {
+    /// Encodes what a method has raised. `exit_actor()` is not an error: the call returns `None`
+    /// and the actor ends.
+    fn encode_exception(self, py: Python<'_>, error: PyErr) -> Result<Reply, Error> {
         let exits = helper(py, Helper::ActorExit).is_ok_and(|exit| error.is_instance(py, exit));
         if !exits {
             return Err(of_user_code(py, error));

@@ -1,5 +1,6 @@
-//! Errors of Marline as Python exceptions, and Python exceptions as errors of Marline. Which class stands
-//! for which kind is decided in `marline/_errors.py`.
+//! Errors of Marline as Python exceptions, and exceptions of user code as errors of Marline.
+//! `marline/_errors.py` maps kinds of errors to classes; `marline/_failure.py` describes
+//! exceptions.
 
 use bytes::Bytes;
 use marline_runtime::core::error::{Error, Failure};
@@ -8,7 +9,7 @@ use marline_runtime::core::payload::{Encoding, Payload};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
-/// The Python exception that stands for an error.
+/// Returns the Python exception that stands for an error.
 pub fn to_python(py: Python<'_>, error: &Error) -> PyErr {
     make(py, error).map_or_else(|problem| problem, PyErr::from_value)
 }
@@ -34,7 +35,7 @@ fn make<'py>(py: Python<'py>, error: &Error) -> PyResult<Bound<'py, PyAny>> {
     )
 }
 
-/// What an exception of user code is to others.
+/// Returns the error that other processes see when user code raises `exception`.
 pub fn of_user_code(py: Python<'_>, exception: PyErr) -> Error {
     describe(py, &exception).unwrap_or_else(|problem| {
         let class = exception.get_type(py).to_string();

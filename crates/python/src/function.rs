@@ -2,12 +2,12 @@
 
 use crate::answer::Answer;
 use crate::arguments::Arguments;
-use crate::around::{Around, within};
 use crate::failure::to_python;
 use crate::generator::ObjectRefGenerator;
 use crate::options::{Returns, TaskOptions};
 use crate::reference::ObjectRef;
-use crate::session::{Inner, Session};
+use crate::session::{Session, SessionState};
+use crate::submit_context::{SubmitContext, within};
 use marline_runtime::core::error::ErrorKind;
 use marline_runtime::core::id::ObjectId;
 use marline_runtime::core::spec::{self, Target, TaskSpec};
@@ -16,41 +16,41 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyTuple};
 use std::sync::Arc;
 
-/// The scheme of the names of Python functions and classes; those with a runtime environment add its hash:
-/// `python/1f0a`.
+/// The scheme of the names of Python functions and classes. With a runtime environment, its hash is
+/// added: `python/1f0a`.
 pub const SCHEME: &str = "python";
-/// The longest part of a name that says which function it is, in bytes.
+/// The longest readable part of a function's name, in bytes. A longer one is cut.
 const MAX_LABEL_BYTES: usize = 200;
 
 /// A function or a class: its name, its code, and how it runs.
 #[pyclass(frozen, module = "marline._native")]
 pub struct Function {
     pub name: Arc<str>,
-    /// It lives as long as this. Where there is none, workers know what the name means, and arguments and
-    /// results are plain data.
+    /// The object with the code, held as long as this exists. `None` for a function that workers
+    /// provide under its name: its arguments and results are plain data.
     code: Option<Py<ObjectRef>>,
     options: Arc<spec::TaskOptions>,
     returns: Returns,
 }
 
 impl Function {
-    /// Whether only plain data is understood.
+    /// Returns whether the function takes and returns plain data only.
     pub fn is_plain(&self) -> bool {
         self.code.is_none()
     }
 
-    /// Encodes arguments as it understands them.
+    /// Encodes arguments by pickle or as plain data, as the function expects them.
     pub fn arguments<'py>(
         &self,
         args: &Bound<'py, PyTuple>,
         kwargs: &Bound<'py, PyDict>,
-        around: &Around<'py>,
-        session: &Arc<Inner>,
+        submit_context: &SubmitContext<'py>,
+        session: &Arc<SessionState>,
     ) -> PyResult<Arguments<'py>> {
         match &self.code {
             Some(code) => {
                 let code = Some(code.get().id);
-                Arguments::of(args, kwargs, around, code, self.returns.2, session)
+                Arguments::of(args, kwargs, submit_context, code, self.returns.2, session)
             }
             None => Arguments::plain(args, kwargs, session),
         }
@@ -77,14 +77,14 @@ impl Function {
         Function { name, code: Some(code.unbind()), options, returns }
     }
 
-    /// One that workers provide under this name.
+    /// Makes a function that workers provide under this name.
     #[staticmethod]
     fn named(name: &str, options: &Bound<'_, TaskOptions>) -> Function {
         let options = options.get().options.clone();
         Function { name: name.into(), code: None, options, returns: Returns(1, None, false, false) }
     }
 
-    /// Submits a task that calls it.
+    /// Submits a task that calls the function. Returns its references, or the stream of its items.
     fn submit<'py>(
         &self,
         py: Python<'py>,
@@ -92,10 +92,10 @@ impl Function {
         args: &Bound<'py, PyTuple>,
         kwargs: &Bound<'py, PyDict>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        let around = Around::here(py)?;
+        let submit_context = SubmitContext::here(py)?;
         let session = &session.get().inner;
-        let Arguments { payload, needs, holds, _references, _met, _stored } =
-            self.arguments(args, kwargs, &around, session)?;
+        let Arguments { payload, needs, holds, _references, _found, _stored } =
+            self.arguments(args, kwargs, &submit_context, session)?;
         let spec = Arc::new(TaskSpec {
             id: new_task_id(),
             target: Target::Function(self.name.clone()),
@@ -104,35 +104,36 @@ impl Function {
             referents: holds,
             returns: self.returns.0,
             stream_window: self.returns.1,
-            options: within(&self.options, around.time_left()?),
+            options: within(&self.options, submit_context.time_left()?),
         });
         let client = session.client_for_work().map_err(|error| to_python(py, &error))?;
         let answer = Arc::<Answer>::default();
-        let tell = || answer.tell_of(session.unread.get().map(|unread| unread.task(&self.name)));
+        let completion =
+            || answer.completion_for(session.unread.get().map(|unread| unread.task(&self.name)));
         if spec.stream_window.is_some() {
-            let submitted = match client.try_submit_stream(spec.clone(), tell) {
+            let submitted = match client.try_submit_stream(spec.clone(), completion) {
                 Err(error) if error.kind() == ErrorKind::Exhausted => {
-                    py.detach(|| client.submit_stream(spec.clone(), tell))
+                    py.detach(|| client.submit_stream(spec.clone(), completion))
                 }
                 submitted => submitted,
             };
             let stream = submitted.map_err(|error| to_python(py, &error))?;
-            around.submitted(session, spec.id, &answer);
+            submit_context.record_submission(session, spec.id, &answer);
             return Ok(Bound::new(py, ObjectRefGenerator::new(session, stream, answer))?.into_any());
         }
-        let submitted = match client.try_submit_with_callback(spec.clone(), tell) {
+        let submitted = match client.try_submit_with_callback(spec.clone(), completion) {
             Err(error) if error.kind() == ErrorKind::Exhausted => {
-                py.detach(|| client.submit_with_callback(spec.clone(), tell))
+                py.detach(|| client.submit_with_callback(spec.clone(), completion))
             }
             submitted => submitted,
         };
         submitted.map_err(|error| to_python(py, &error))?;
-        around.submitted(session, spec.id, &answer);
+        submit_context.record_submission(session, spec.id, &answer);
         results(py, &spec, |id| ObjectRef::result(session, id, answer.clone()))
     }
 }
 
-/// The references to what a task gives: one, or a list of several.
+/// Returns the references to the results of a task: `None`, one reference, or a list of several.
 pub fn results<'py>(
     py: Python<'py>,
     spec: &TaskSpec,

@@ -1,9 +1,9 @@
-//! Streams of items: the references to them, one after the other, as they come.
+//! Streams of items: an iterator of references to the items that a task yields while it runs.
 
 use crate::answer::Answer;
 use crate::failure::to_python;
-use crate::reference::{Held, ObjectRef};
-use crate::session::Inner;
+use crate::reference::{HoldGuard, ObjectRef};
+use crate::session::SessionState;
 use crate::wait::wait_for_one;
 use marline_runtime::core::id::{ObjectId, Referent};
 use marline_runtime::core::message::CancelMode;
@@ -12,28 +12,35 @@ use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use std::sync::Arc;
 
-/// What a task or call with `num_returns="streaming"` gives: an iterator of references to its items, in order, each as
-/// soon as its value has come. With `async for` as well. Closing it cancels the task.
+/// An iterator of references to the items of a task or call with `num_returns="streaming"`, in
+/// order.
+///
+/// Each reference comes as soon as its value has come. `async for` works, too. Closing the iterator
+/// cancels the task.
 #[pyclass(frozen, weakref, module = "marline")]
 pub struct ObjectRefGenerator {
-    session: Arc<Inner>,
-    /// There, until this is dropped.
+    session: Arc<SessionState>,
+    /// Always there, until this is dropped.
     stream: Option<ItemStream>,
-    /// How many items there are in the end.
-    _count: Held,
-    /// How the task ends.
+    /// A hold on the task's result, which is the number of items.
+    _count: HoldGuard,
+    /// The outcome of the task.
     end: Arc<Answer>,
 }
 
 impl ObjectRefGenerator {
-    /// One of a task or call that this process has just asked for.
-    pub fn new(session: &Arc<Inner>, stream: ItemStream, end: Arc<Answer>) -> ObjectRefGenerator {
+    /// Makes the stream of a task or call that this process has just submitted.
+    pub fn new(
+        session: &Arc<SessionState>,
+        stream: ItemStream,
+        end: Arc<Answer>,
+    ) -> ObjectRefGenerator {
         let count = Referent::Object(ObjectId::of(stream.task(), 0));
-        let _count = Held::new(session, count);
+        let _count = HoldGuard::new(session, count);
         ObjectRefGenerator { session: session.clone(), stream: Some(stream), _count, end }
     }
 
-    /// The stream, in the process that it comes to.
+    /// Returns the stream. Fails in a fork: the items come to the parent.
     pub fn stream(&self, py: Python<'_>) -> PyResult<&ItemStream> {
         self.session.client().map_err(|error| to_python(py, &error))?;
         Ok(self.stream.as_ref().expect("it is there until it is dropped"))
@@ -63,7 +70,7 @@ enum Taken {
 impl Drop for ObjectRefGenerator {
     fn drop(&mut self) {
         if self.session.client().is_err() {
-            std::mem::forget(self.stream.take()); // It is another process's.
+            std::mem::forget(self.stream.take()); // In a fork: the stream belongs to the parent.
         }
     }
 }
@@ -81,7 +88,7 @@ impl ObjectRefGenerator {
                 Taken::Item(reference) => return Ok(Some(reference)),
                 Taken::End => return Ok(None),
                 Taken::Nothing => {
-                    wait_for_one(py, || stream.has_come(), |ring| stream.on_ready(ring))?
+                    wait_for_one(py, || stream.has_come(), |wake| stream.on_ready(wake))?
                 }
             }
         }
@@ -95,7 +102,7 @@ impl ObjectRefGenerator {
         slf.py().import("marline._aio")?.call_method1("next_of", (slf,))
     }
 
-    /// The next reference, if it has come; whether there may be one later.
+    /// Returns the next reference, if it has come, and whether more may follow.
     fn _take(&self, py: Python<'_>) -> PyResult<(Option<ObjectRef>, bool)> {
         match self.reference(py, self.stream(py)?.take())? {
             Taken::Item(reference) => Ok((Some(reference), true)),
@@ -104,19 +111,20 @@ impl ObjectRefGenerator {
         }
     }
 
-    /// Wants no more: the task is cancelled, and what was not taken is let go. What was taken stays.
+    /// Cancels the task, and releases the items that were not taken. References that were taken
+    /// stay valid.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         self.stream(py)?.close();
         self.end.mark_read();
         Ok(())
     }
 
-    /// The id of the task that makes the items.
+    /// Returns the id of the task that yields the items.
     fn task_id(&self, py: Python<'_>) -> PyResult<String> {
         Ok(self.stream(py)?.task().to_string())
     }
 
-    /// Asks the task to stop: what it has given can be taken still.
+    /// Cancels the task. Items that it has yielded can still be taken.
     fn _cancel(&self, py: Python<'_>, force: bool, alone: bool) -> PyResult<()> {
         let task = self.stream(py)?.task();
         if let Ok(client) = self.session.client() {
@@ -132,8 +140,8 @@ impl ObjectRefGenerator {
 
     fn __reduce__(&self) -> PyResult<()> {
         Err(PyTypeError::new_err(
-            "an ObjectRefGenerator cannot be pickled: only the process that made the call takes its items; pass \
-             the references that it gives",
+            "an ObjectRefGenerator cannot be pickled: only the process that made the call takes its items; \
+             pass the references that it yields",
         ))
     }
 }

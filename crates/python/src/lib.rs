@@ -1,15 +1,18 @@
-//! The native part of the Python package `marline`. What users see is in `python/marline`; here is what
-//! must be quick, or must not be Python: submitting, waiting, and running tasks in executors.
+//! The native module `marline._native` of the Python package `marline`. Users import from
+//! `python/marline`; this crate has the parts that must be fast or cannot be Python: submitting
+//! work, waiting for it, and running it in executors.
 //!
-//! No thread of ours ever takes the interpreter's lock to deliver an answer: an answer is stored
-//! (`answer.rs`), and whoever waits for it takes it.
+//! None of our threads takes the interpreter's lock to deliver an answer. The thread that receives
+//! an answer stores it (`answer.rs`), and the Python thread that waits for it reads it there.
+//!
+//! Read `session.rs`, `function.rs` and `actor.rs` first (the driver's side), then `executor.rs`
+//! (where user code runs).
 
 #![deny(unsafe_code)]
 
 mod actor;
 mod answer;
 mod arguments;
-mod around;
 mod buffer;
 mod completions;
 mod cpus;
@@ -21,14 +24,15 @@ mod generator;
 mod options;
 mod output;
 mod pickle;
-mod plain;
+mod plain_data;
 mod reference;
 mod scope;
 mod session;
 mod signal;
 mod status;
-mod submitted;
-mod unread;
+mod submissions;
+mod submit_context;
+mod unread_failures;
 mod wait;
 
 use pyo3::prelude::*;
@@ -38,15 +42,13 @@ mod _native {
     #[pymodule_export]
     use crate::actor::Actor;
     #[pymodule_export]
-    use crate::around::look_around;
-    #[pymodule_export]
-    use crate::buffer::{SharedBytes, met_buffer};
+    use crate::buffer::{SharedBytes, buffer_callback};
     #[pymodule_export]
     use crate::completions::Completions;
     #[pymodule_export]
     use crate::cpus::available_cpus;
     #[pymodule_export]
-    use crate::executor::{CallEnd, Items, is_to_stop, serve};
+    use crate::executor::{CallCompletion, ItemSender, serve, take_cancellation};
     #[pymodule_export]
     use crate::fork::{about_to_fork, forked};
     #[pymodule_export]
@@ -58,17 +60,19 @@ mod _native {
     #[pymodule_export]
     use crate::output::Output;
     #[pymodule_export]
-    use crate::pickle::{Things, noting};
+    use crate::pickle::{ContainedReferences, pickle_with_references};
     #[pymodule_export]
     use crate::reference::ObjectRef;
     #[pymodule_export]
-    use crate::scope::Scope;
+    use crate::scope::CodeScope;
     #[pymodule_export]
     use crate::session::{Session, sweep};
     #[pymodule_export]
     use crate::signal::interrupt_main_thread;
     #[pymodule_export]
-    use crate::status::Status;
+    use crate::status::StatusClient;
+    #[pymodule_export]
+    use crate::submit_context::enable_submit_context;
     /// The version of the package.
     #[pymodule_export]
     const VERSION: &str = env!("CARGO_PKG_VERSION");

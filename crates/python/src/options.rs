@@ -1,4 +1,5 @@
-//! How tasks and actors run, as Python says it.
+//! The options of tasks and actors, converted from Python. `marline/_options.py` has checked their
+//! values before.
 
 use marline_runtime::core::resources::{Amount, Resources};
 use marline_runtime::core::spec::{self, Budget, CheckpointPolicy, Lifetime, RetryOn};
@@ -9,13 +10,13 @@ use std::time::Duration;
 
 use crate::failure::to_python;
 
-/// How a task runs. Made once for a function and its options.
+/// How a task runs. Made once for each function with its options.
 #[pyclass(frozen, module = "marline._native")]
 pub struct TaskOptions {
     pub options: Arc<spec::TaskOptions>,
 }
 
-/// What work takes or needs.
+/// The resources that work uses.
 #[derive(FromPyObject)]
 #[pyo3(from_item_all)]
 pub struct Amounts {
@@ -38,12 +39,13 @@ impl Amounts {
     }
 }
 
-/// What is wanted of a task or call: how many results, or how many items may wait that were not taken, or all its
-/// items in one result; of a call, whether they are to outlive their node.
+/// What a task or call returns: the number of results; for a stream, how many items may wait to be
+/// taken; whether all items come in one result; for a call, whether large results are durable
+/// (outlive their node).
 #[derive(Clone, Copy, FromPyObject)]
 pub struct Returns(pub u32, pub Option<u32>, pub bool, pub bool);
 
-/// The same; what comes of it is to outlive its node.
+/// Returns the options with durable results, if `durable`.
 pub fn lasting(options: Arc<spec::TaskOptions>, durable: bool) -> Arc<spec::TaskOptions> {
     match durable {
         false => options,
@@ -51,12 +53,13 @@ pub fn lasting(options: Arc<spec::TaskOptions>, durable: bool) -> Arc<spec::Task
     }
 }
 
-/// How often: -1 is without a limit.
+/// Converts a number of retries or restarts; -1 is no limit.
 fn budget(times: i64) -> Budget {
     u32::try_from(times).map_or(Budget::Unlimited, Budget::Times)
 }
 
-/// A time, unless it is too long: then there is no limit. What makes no sense was refused before.
+/// Converts a number of seconds. A time that is too long for a `Duration` is no limit. Negative
+/// times were rejected in Python.
 pub fn seconds(time: Option<f64>) -> Option<Duration> {
     time.and_then(|time| Duration::try_from_secs_f64(time).ok())
 }
@@ -90,14 +93,14 @@ impl TaskOptions {
     }
 }
 
-/// Which exceptions are tried again.
+/// The exceptions after which a task is retried.
 #[derive(FromPyObject)]
 enum RetryExceptions {
     All(bool),
     Classes(Vec<String>),
 }
 
-/// How an actor lives.
+/// How an actor runs, its name and its namespace.
 #[pyclass(frozen, module = "marline._native")]
 pub struct ActorOptions {
     pub options: Arc<spec::ActorOptions>,
@@ -105,10 +108,10 @@ pub struct ActorOptions {
     pub namespace: Arc<str>,
 }
 
-/// What an actor's life depends on.
+/// The options about the life of an actor.
 #[derive(FromPyObject)]
 #[pyo3(from_item_all)]
-struct Terms {
+struct ActorLifeOptions {
     max_restarts: i64,
     max_task_retries: i64,
     max_concurrency: u32,
@@ -117,7 +120,7 @@ struct Terms {
     get_if_exists: bool,
     preemptible: bool,
     idle_ttl: Option<f64>,
-    /// Whether its state can be saved, and when that is done.
+    /// Whether its class can save its state. The two fields below say when it does.
     saves: bool,
     checkpoint_every: Option<u32>,
     checkpoint_interval: Option<f64>,
@@ -130,24 +133,28 @@ impl ActorOptions {
         py: Python<'_>,
         placement: Amounts,
         amounts: Amounts,
-        terms: Terms,
+        life_options: ActorLifeOptions,
         name: Option<&str>,
         namespace: &str,
     ) -> PyResult<ActorOptions> {
         let options = spec::ActorOptions {
             placement: placement.resources(py)?,
             resources: amounts.resources(py)?,
-            max_restarts: budget(terms.max_restarts),
-            max_task_retries: budget(terms.max_task_retries),
-            max_concurrency: terms.max_concurrency,
-            max_pending_calls: terms.max_pending_calls,
-            lifetime: if terms.detached { Lifetime::Detached } else { Lifetime::NonDetached },
-            get_if_exists: terms.get_if_exists,
-            preemptible: terms.preemptible,
-            idle_ttl: seconds(terms.idle_ttl),
-            checkpoints: terms.saves.then_some(CheckpointPolicy {
-                every_calls: terms.checkpoint_every,
-                interval: seconds(terms.checkpoint_interval),
+            max_restarts: budget(life_options.max_restarts),
+            max_task_retries: budget(life_options.max_task_retries),
+            max_concurrency: life_options.max_concurrency,
+            max_pending_calls: life_options.max_pending_calls,
+            lifetime: if life_options.detached {
+                Lifetime::Detached
+            } else {
+                Lifetime::NonDetached
+            },
+            get_if_exists: life_options.get_if_exists,
+            preemptible: life_options.preemptible,
+            idle_ttl: seconds(life_options.idle_ttl),
+            checkpoints: life_options.saves.then_some(CheckpointPolicy {
+                every_calls: life_options.checkpoint_every,
+                interval: seconds(life_options.checkpoint_interval),
             }),
         };
         let name = name.map(Arc::from);

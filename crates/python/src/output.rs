@@ -1,5 +1,5 @@
-//! What this driver's work prints, for the thread that shows it: waiting for it does not need the
-//! interpreter.
+//! The output of this driver's work, for the thread of `marline/_output.py` that shows it. Waiting
+//! for output does not take the interpreter's lock.
 
 use crate::fork::generation;
 use marline_runtime::OutputReceiver;
@@ -8,19 +8,21 @@ use marline_runtime::terminal::escaped;
 use pyo3::prelude::*;
 use std::time::Duration;
 
-/// How much is handed over at a time.
+/// The most pieces that one [`Output::take`] returns.
 const MAX_PIECES: usize = 64;
 
-/// The name, the host, the pid, whether it is of standard error, the lines if there are any, how many were
-/// dropped, how many were missed, and the id that their log has.
+/// A piece of output: the name of the function or actor, the host, the pid, whether it went to
+/// standard error, the lines if there are any, how many lines were dropped, how many were missed,
+/// and the id of the log.
 type Piece = (String, String, u32, bool, Option<String>, u64, u64, String);
 
-/// See the [module](self).
+/// The output of this driver's work. See the [module](self).
 #[pyclass(frozen, module = "marline._native")]
 pub struct Output {
-    /// Nothing once it is left alone.
+    /// Always there, except while it is dropped in a fork, which must not run the receiver's
+    /// `Drop`.
     output_receiver: Option<OutputReceiver>,
-    /// Which process it belongs to.
+    /// The [`generation`] of the process that owns it.
     generation: u64,
 }
 
@@ -40,8 +42,8 @@ impl Drop for Output {
 
 #[pymethods]
 impl Output {
-    /// What was printed since the last time, when there is something; nothing if the time is over; `None`
-    /// if the session is.
+    /// Waits for output and returns it. Returns an empty list after `timeout` seconds without
+    /// output, and `None` once the session has ended.
     fn take(&self, py: Python<'_>, timeout: Option<f64>) -> Option<Vec<Piece>> {
         let output_receiver =
             self.output_receiver.as_ref().filter(|_| self.generation == generation())?;
@@ -59,7 +61,7 @@ fn piece(shown: AttributedOutput) -> Piece {
     };
     let is_error = output.stream == StdStream::Err;
     let text = output.text.map(|text| text.to_string());
-    // They are shown before each line.
+    // Both are shown before each line on a terminal.
     let (name, hostname) = (escaped(&name).into_owned(), escaped(&hostname).into_owned());
     (name, hostname, output.pid, is_error, text, output.dropped, output.missed, id)
 }

@@ -1,9 +1,12 @@
-//! Python values as payloads. Plain pickle where it can, cloudpickle where it cannot: for what is defined in
-//! `__main__`, lambdas, closures.
+//! Python values as payloads, and back.
+//!
+//! A value is pickled by `pickle`. If that fails, or the result names `__main__`, it is pickled
+//! again by cloudpickle (`marline/_pickle.py`), which also takes lambdas and closures. Data above
+//! [`MAX_INLINE_BYTES`] goes into an object store instead of the message.
 
 use crate::buffer::{self, Buffers, SharedBytes};
 use crate::failure::to_python;
-use crate::plain;
+use crate::plain_data;
 use bytes::Bytes;
 use marline_runtime::core::controller::Config;
 use marline_runtime::core::error::Error;
@@ -18,77 +21,80 @@ use pyo3::types::{PyBytes, PyDict, PyList, PyString};
 use std::cell::{Cell, RefCell};
 use std::sync::Mutex;
 
-/// The protocol of all that is pickled.
+/// The pickle protocol. 5 is the first with buffers beside the data.
 const PROTOCOL: u8 = 5;
 
 thread_local! {
-    /// The references that were met while something is pickled on this thread.
-    static MET: RefCell<Option<Met>> = const { RefCell::new(None) };
-    /// Whether that is what a task or call gives back.
+    /// The references found so far by the pickling that runs on this thread; `None` if none runs.
+    static FOUND_REFERENCES: RefCell<Option<FoundReferences>> = const { RefCell::new(None) };
+    /// Whether the value that this thread pickles is the result of a task.
     static IS_RESULT_OF_TASK: Cell<bool> = const { Cell::new(false) };
 }
 
-/// References in something that is pickled: what each names, and it itself. User code that is asked how to pickle
-/// something may have made it for that, and nobody else may have it: it is kept until others hold what it names.
+/// The references inside a pickled value, and their referents. The `__reduce__` of user code may
+/// have made a reference just for the pickle. So the references are kept alive until the work or
+/// object that contains them holds their referents.
 #[derive(Default)]
-pub struct Met {
-    things: Vec<Referent>,
+pub struct FoundReferences {
+    referents: Vec<Referent>,
     references: Vec<Py<PyAny>>,
 }
 
-/// Something pickled.
+/// A pickled value.
 pub struct Encoded {
     pub value: Value,
-    /// At which worker its data is, if it is in a store.
+    /// The session of the worker whose object store has the data, if it is not inline.
     pub at: Option<Session>,
-    /// To be kept until it was said what it names.
-    pub met: Met,
+    /// The references in the value. Keep them until the controller was told the referents.
+    pub found: FoundReferences,
 }
 
-/// Whether the result of a task is pickled. The executor may end after the task: the result names no call whose answer
-/// only this process waits for.
+/// Returns whether the value that this thread pickles is the result of a task. The executor may end
+/// after the task, so such a result must not name a call whose answer comes to this process only.
 pub fn is_result_of_task() -> bool {
     IS_RESULT_OF_TASK.get()
 }
 
-/// Pickles what a task gives back.
+/// Pickles the result of a task.
 pub fn encode_result_of_task(
     value: &Bound<'_, PyAny>,
     name: &str,
-    room: impl Fn(usize) -> Option<Room>,
+    destination: impl Fn(usize) -> Option<Destination>,
 ) -> PyResult<Encoded> {
     let outer = IS_RESULT_OF_TASK.replace(true);
-    let encoded = encode(value, name, room);
+    let encoded = encode(value, name, destination);
     IS_RESULT_OF_TASK.set(outer);
     encoded
 }
 
-/// Where a large value goes, as the data of an object.
-pub struct Room {
-    pub place: Place,
+/// Where the data of a large value is written, and the id of the object that it becomes.
+pub struct Destination {
+    pub store: DestinationStore,
     pub object: ObjectId,
 }
 
-pub enum Place {
-    /// The store of this node.
-    Here(ObjectStoreHandle),
-    /// That of a worker on another machine.
-    Elsewhere(Client),
+pub enum DestinationStore {
+    /// The object store of this node.
+    Local(ObjectStoreHandle),
+    /// The object store of a worker on another machine, to which this client uploads.
+    Remote(Client),
 }
 
-/// A value is written to this many stores, one after the other, before its writer hears that they are gone.
+/// How many object stores a write tries, one after the other, before it fails because their workers
+/// are gone.
 const MAX_STORES: u32 = 5;
 
-impl Room {
-    /// Whether the worker is gone whose store it is.
+impl Destination {
+    /// Returns whether the worker with the local store is gone.
     fn is_over(&self) -> bool {
-        match &self.place {
-            Place::Here(objects) => objects.is_over(),
-            Place::Elsewhere(_) => false,
+        match &self.store {
+            DestinationStore::Local(objects) => objects.is_over(),
+            DestinationStore::Remote(_) => false,
         }
     }
 
-    /// Puts these parts there. Signals are handled while that takes its time.
+    /// Writes these parts. Returns the session of the worker that has them, if it is known. Handles
+    /// signals meanwhile.
     fn write(&self, py: Python<'_>, parts: &[&[u8]]) -> Result<Option<Session>, Unwritten> {
         let mut raised = None;
         let written = py.detach(|| {
@@ -96,9 +102,11 @@ impl Room {
                 raised = Python::attach(|py| py.check_signals()).err();
                 raised.is_none()
             };
-            match &self.place {
-                Place::Here(objects) => objects.write(self.object, parts, go_on),
-                Place::Elsewhere(client) => client.upload(self.object, parts, go_on).map(Some),
+            match &self.store {
+                DestinationStore::Local(objects) => objects.write(self.object, parts, go_on),
+                DestinationStore::Remote(client) => {
+                    client.upload(self.object, parts, go_on).map(Some)
+                }
             }
         });
         match raised {
@@ -112,16 +120,17 @@ impl Room {
 enum Unwritten {
     /// A signal handler raised.
     Raised(PyErr),
-    /// The store said so.
+    /// The store rejected it or could not be reached.
     Failed(Error),
 }
 
-/// A reference is being pickled. It may only be as part of something that Marline sends.
-pub fn met(thing: Referent, reference: &Bound<'_, PyAny>) -> PyResult<()> {
-    MET.with_borrow_mut(|met| match met {
-        Some(met) => {
-            met.things.push(thing);
-            met.references.push(reference.clone().unbind());
+/// Records a reference that is being pickled. Fails if this thread pickles nothing that Marline
+/// sends: only then is the referent held.
+pub fn record_reference(referent: Referent, reference: &Bound<'_, PyAny>) -> PyResult<()> {
+    FOUND_REFERENCES.with_borrow_mut(|found| match found {
+        Some(found) => {
+            found.referents.push(referent);
+            found.references.push(reference.clone().unbind());
             Ok(())
         }
         None => Err(PyTypeError::new_err(
@@ -131,21 +140,21 @@ pub fn met(thing: Referent, reference: &Bound<'_, PyAny>) -> PyResult<()> {
     })
 }
 
-/// What the references name that something pickled has in it.
+/// The references inside pickled code, for Python.
 #[pyclass(frozen, module = "marline._native")]
-pub struct Things {
-    things: Vec<Referent>,
-    /// The references themselves, until others hold what they name.
+pub struct ContainedReferences {
+    referents: Vec<Referent>,
+    /// The references themselves, until [`release`](ContainedReferences::release).
     references: Mutex<Vec<Py<PyAny>>>,
 }
 
-impl Things {
+impl ContainedReferences {
     pub fn all(&self) -> &[Referent] {
-        &self.things
+        &self.referents
     }
 
-    /// Others hold what they name.
-    pub fn settled(&self) {
+    /// Drops the references. Call it when the referents are held by the object that contains them.
+    pub fn release(&self) {
         let references =
             std::mem::take(&mut *self.references.lock().expect("nothing panics under it"));
         drop(references);
@@ -153,22 +162,25 @@ impl Things {
 }
 
 #[pymethods]
-impl Things {
+impl ContainedReferences {
     fn __len__(&self) -> usize {
-        self.things.len()
+        self.referents.len()
     }
 }
 
-/// Pickles something in Python; says what references it has in it.
+/// Calls `dumps`, which pickles something. Returns its result and the references that it contains.
 #[pyfunction]
-pub fn noting<'py>(dumps: &Bound<'py, PyAny>) -> PyResult<(Bound<'py, PyAny>, Things)> {
-    let outer = MET.replace(Some(Met::default()));
+pub fn pickle_with_references<'py>(
+    dumps: &Bound<'py, PyAny>,
+) -> PyResult<(Bound<'py, PyAny>, ContainedReferences)> {
+    let outer = FOUND_REFERENCES.replace(Some(FoundReferences::default()));
     let dumped = dumps.call0();
-    let Met { things, references } = MET.replace(outer).unwrap_or_default();
-    Ok((dumped?, Things { things, references: Mutex::new(references) }))
+    let FoundReferences { referents, references } =
+        FOUND_REFERENCES.replace(outer).unwrap_or_default();
+    Ok((dumped?, ContainedReferences { referents, references: Mutex::new(references) }))
 }
 
-/// A function of a Python module, looked up once.
+/// Returns a function of a Python module, which is looked up once.
 pub fn function<'py>(
     py: Python<'py>,
     cell: &'static PyOnceLock<Py<PyAny>>,
@@ -180,39 +192,44 @@ pub fn function<'py>(
     Ok(function.bind(py))
 }
 
-/// Pickles a value. What cannot be pickled is named as a part of `name`. If it is large and there is room for that many
-/// bytes, its data goes there.
+/// Pickles a value. An error calls the part that cannot be pickled a part of `name`. `destination`
+/// gets the size of large data, and returns where to write it, if not into the message.
 pub fn encode(
     value: &Bound<'_, PyAny>,
     name: &str,
-    room: impl Fn(usize) -> Option<Room>,
+    destination: impl Fn(usize) -> Option<Destination>,
 ) -> PyResult<Encoded> {
     let py = value.py();
     if let Ok(bytes) = value.cast_exact::<PyBytes>()
         && bytes.as_bytes().len() > MAX_INLINE_BYTES
     {
-        // As it is: there is no more to be said about it.
+        // Bytes are sent as they are, without pickle.
         let raw = Payload::raw(Bytes::new());
-        let (value, at) = place(py, name, room, raw, bytes, &Buffers::default())?;
-        return Ok(Encoded { value, at, met: Met::default() });
+        let (value, at) = store_or_inline(py, name, destination, raw, bytes, &Buffers::default())?;
+        return Ok(Encoded { value, at, found: FoundReferences::default() });
     }
-    // User code that is asked how to pickle something may put something else meanwhile.
-    let outer = (MET.replace(Some(Met::default())), buffer::replace_met(Buffers::default()));
+    // The `__reduce__` of user code may put another value meanwhile: the outer state is saved and
+    // restored.
+    let outer = (
+        FOUND_REFERENCES.replace(Some(FoundReferences::default())),
+        buffer::replace_found_buffers(Buffers::default()),
+    );
     let pickled = pickle(value, name);
-    let (met, buffers) = (MET.replace(outer.0), buffer::replace_met(outer.1));
+    let (found, buffers) =
+        (FOUND_REFERENCES.replace(outer.0), buffer::replace_found_buffers(outer.1));
     let (pickled, code_version) = pickled?;
     let payload = Payload { encoding: Encoding::Pickle5, code_version, ..Payload::default() };
-    let (mut value, at) = place(py, name, room, payload, &pickled, &buffers)?;
-    let mut met = met.unwrap_or_default();
-    value.referents = std::mem::take(&mut met.things);
-    Ok(Encoded { value, at, met })
+    let (mut value, at) = store_or_inline(py, name, destination, payload, &pickled, &buffers)?;
+    let mut found = found.unwrap_or_default();
+    value.referents = std::mem::take(&mut found.referents);
+    Ok(Encoded { value, at, found })
 }
 
-/// Has data and buffers go along with a message, or into the node's store.
-fn place(
+/// Writes large data and buffers to an object store; puts small ones into the message.
+fn store_or_inline(
     py: Python<'_>,
     name: &str,
-    room: impl Fn(usize) -> Option<Room>,
+    destination: impl Fn(usize) -> Option<Destination>,
     payload: Payload,
     data: &Bound<'_, PyBytes>,
     buffers: &Buffers,
@@ -221,21 +238,24 @@ fn place(
     let bytes = data.len() + buffers.len_bytes();
     let mut tries = 1;
     while bytes > MAX_INLINE_BYTES
-        && let Some(room) = room(bytes)
+        && let Some(destination) = destination(bytes)
     {
         let parts: Vec<&[u8]> = std::iter::once(data).chain(buffers.parts()).collect();
-        let at = match room.write(py, &parts) {
+        let at = match destination.write(py, &parts) {
             Ok(at) => at,
             Err(Unwritten::Raised(raised)) => return Err(raised),
-            // The worker whose store it was has gone, and another may be there.
-            Err(Unwritten::Failed(_)) if room.is_over() && tries < MAX_STORES => {
+            // The worker of that store is gone. Another worker may have replaced it.
+            Err(Unwritten::Failed(_)) if destination.is_over() && tries < MAX_STORES => {
                 tries += 1;
                 continue;
             }
             Err(Unwritten::Failed(error)) => return Err(to_python(py, &error)),
         };
-        let stored =
-            Some(Box::new(BlobRef { object: room.object, bytes: bytes as u64, durable: false }));
+        let stored = Some(Box::new(BlobRef {
+            object: destination.object,
+            bytes: bytes as u64,
+            durable: false,
+        }));
         return Ok((Payload { stored, ..payload }.into(), at));
     }
     check_size(py, name, bytes)?;
@@ -243,7 +263,8 @@ fn place(
     Ok((Payload { inline, buffers, ..payload }.into(), None))
 }
 
-/// Refuses what a controller would refuse, before it goes anywhere: whoever made it is told, where it was made.
+/// Rejects what the controller would reject as too large. Checked here, so that the error is raised
+/// where the value was made.
 pub fn check_size(py: Python<'_>, name: &str, bytes: usize) -> PyResult<()> {
     let limit = Config::default().max_payload_bytes;
     if bytes <= limit {
@@ -257,7 +278,7 @@ pub fn check_size(py: Python<'_>, name: &str, bytes: usize) -> PyResult<()> {
     Err(to_python(py, &Error::too_large(words)))
 }
 
-/// The bytes, and which minor version of Python can read them; 0: any.
+/// Returns the pickled bytes, and the minor version of Python that can read them; 0 is any.
 fn pickle<'py>(value: &Bound<'py, PyAny>, name: &str) -> PyResult<(Bound<'py, PyBytes>, u32)> {
     static DUMPS: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
     static FALLBACK: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
@@ -265,32 +286,35 @@ fn pickle<'py>(value: &Bound<'py, PyAny>, name: &str) -> PyResult<(Bound<'py, Py
     static OPTIONS: PyOnceLock<Py<PyDict>> = PyOnceLock::new();
     let options = OPTIONS.get_or_try_init(py, || {
         let options = PyDict::new(py);
-        options
-            .set_item("buffer_callback", py.import("marline._native")?.getattr("met_buffer")?)?;
+        options.set_item(
+            "buffer_callback",
+            py.import("marline._native")?.getattr("buffer_callback")?,
+        )?;
         Ok::<_, PyErr>(options.unbind())
     })?;
     let dumps = function(py, &DUMPS, "pickle", "dumps")?;
     match dumps.call((value, PROTOCOL), Some(options.bind(py))) {
         Ok(pickled) => {
             let pickled = pickled.cast_into::<PyBytes>()?;
-            // What is pickled by its name in `__main__` has another `__main__` where it is read.
+            // A name in `__main__` means something else where it is unpickled: there, `__main__` is
+            // another module.
             if memmem::find(pickled.as_bytes(), b"__main__").is_none() {
                 return Ok((pickled, 0));
             }
         }
-        // Ctrl-C while user code was asked how to pickle something.
+        // Ctrl-C while a `__reduce__` of user code ran.
         Err(error) if !error.is_instance_of::<PyException>(py) => return Err(error),
-        // The fallback can pickle more, or says what cannot be pickled.
+        // The fallback can pickle more, and its error says what cannot be pickled.
         Err(_) => {}
     }
-    // Dropped when it is not borrowed: that may run user code.
-    drop(MET.replace(Some(Met::default())));
-    drop(buffer::replace_met(Buffers::default()));
+    // Taken out before it is dropped: the drop may run user code, which may borrow it again.
+    drop(FOUND_REFERENCES.replace(Some(FoundReferences::default())));
+    drop(buffer::replace_found_buffers(Buffers::default()));
     let fallback = function(py, &FALLBACK, "marline._pickle", "dumps_value")?;
     fallback.call1((value, name))?.extract()
 }
 
-/// The value of a payload.
+/// Decodes a payload whose data is at hand.
 pub fn decode<'py>(py: Python<'py>, payload: &Payload) -> PyResult<Bound<'py, PyAny>> {
     static LOADS: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
     if payload.code_version != 0 && payload.code_version != minor_version(py) {
@@ -313,11 +337,11 @@ pub fn decode<'py>(py: Python<'py>, payload: &Payload) -> PyResult<Bound<'py, Py
             function(py, &LOADS, "pickle", "loads")?.call((data,), Some(&named))
         }
         Encoding::Raw => Ok(bytes().into_any()),
-        Encoding::MessagePack => plain::load(py, &payload.inline),
+        Encoding::MessagePack => plain_data::load(py, &payload.inline),
     }
 }
 
-/// Which Python this is.
+/// Returns the minor version of this Python.
 pub(crate) fn minor_version(py: Python<'_>) -> u32 {
     static MINOR: PyOnceLock<u32> = PyOnceLock::new();
     *MINOR.get_or_init(py, || u32::from(py.version_info().minor))

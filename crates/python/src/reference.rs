@@ -1,9 +1,9 @@
-//! References to values: results that may not have come yet, values that were put.
+//! References to objects: results of tasks and calls, and values that were put.
 
 use crate::answer::{Answer, Awaited};
 use crate::failure::to_python;
 use crate::pickle;
-use crate::session::{Inner, current};
+use crate::session::{SessionState, current_session};
 use crate::wait::{open, wait_for};
 use marline_runtime::core::error::Error;
 use marline_runtime::core::id::{ObjectId, Referent, TaskId};
@@ -16,60 +16,64 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-/// How a reference is pickled: what makes it again, and from what.
+/// The result of `__reduce__`: the function that loads a reference, and its arguments.
 type Reduced<'py> = (Bound<'py, PyAny>, (Bound<'py, PyBytes>, u32));
 
-/// A value that is needed: where it comes, and which of the values that is.
+/// A value that a call needs: the answer that it comes with, and its index there.
 pub type Needed = (Arc<Answer>, usize);
 
-/// A handle to a thing that this process holds; the last one lets go.
-pub struct Held {
-    pub session: Arc<Inner>,
-    pub thing: Referent,
+/// A hold of this process on a referent. Dropping it releases one count; the hold ends with the
+/// last.
+pub struct HoldGuard {
+    pub session: Arc<SessionState>,
+    pub referent: Referent,
 }
 
-impl Held {
-    /// A handle that is counted already.
-    pub fn new(session: &Arc<Inner>, thing: Referent) -> Held {
-        session.held.fetch_add(1, Ordering::Relaxed);
-        Held { session: session.clone(), thing }
+impl HoldGuard {
+    /// Makes a guard for a hold that the client counts already.
+    pub fn new(session: &Arc<SessionState>, referent: Referent) -> HoldGuard {
+        session.hold_count.fetch_add(1, Ordering::Relaxed);
+        HoldGuard { session: session.clone(), referent }
     }
 }
 
-impl Drop for Held {
+impl Drop for HoldGuard {
     fn drop(&mut self) {
-        self.session.held.fetch_sub(1, Ordering::Relaxed);
+        self.session.hold_count.fetch_sub(1, Ordering::Relaxed);
         if let Ok(client) = self.session.client() {
-            client.release(self.thing);
+            client.release(self.referent);
         }
     }
 }
 
-/// A reference to a value: the result of a task, or what was put. Pass it to tasks, or get its value.
+/// A reference to an object: the result of a task or call, or a value that was put.
+///
+/// Pass it to tasks and calls, or read its value with `marline.get()` or `await`.
 #[pyclass(frozen, weakref, module = "marline")]
 pub struct ObjectRef {
-    pub session: Arc<Inner>,
+    pub session: Arc<SessionState>,
     pub id: ObjectId,
-    /// Which of the answer's values it is.
+    /// The index of its value in the answer.
     index: u32,
-    /// Where its value comes; asked for when it is first needed.
+    /// The answer that its value comes with. Requested when it is first needed.
     answer: OnceLock<Arc<Answer>>,
     kind: Kind,
 }
 
-/// Who knows of a value.
+/// Which processes know the value.
 enum Kind {
-    /// The cluster does.
+    /// The controller knows the object.
     Shared,
-    /// The same, and this process put it into a store: its answer is made when it is asked for, and takes no memory
-    /// before.
+    /// Like `Shared`, for a value that this process has put into an object store. Its answer is
+    /// made only when it is needed, and takes no memory before.
     Put(PutAs),
-    /// The result of a call goes from the actor to this process, and nobody else has it; once others are
-    /// to have it, it is put, or announced if it has not come, and they know it by this.
-    Private(OnceLock<Box<Held>>),
+    /// The result of a call, which travels from the actor to this process only. When other
+    /// processes need it, it is put, or announced if it has not come. This is the hold on the
+    /// object that they know it by.
+    Private(OnceLock<Box<HoldGuard>>),
 }
 
-/// All that is to be known of a value in a store, besides its name.
+/// A value in an object store, without its id.
 struct PutAs {
     encoding: Encoding,
     code_version: u32,
@@ -77,10 +81,10 @@ struct PutAs {
 }
 
 impl PutAs {
-    /// Nothing, if there is more to it.
+    /// Returns `None` if the value has more: if it is inline, contains references, or is durable.
     fn of(value: &Value) -> Option<PutAs> {
         let Payload { encoding, code_version, stored, .. } = &value.payload;
-        let stored = stored.as_ref().filter(|one| value.referents.is_empty() && !one.durable)?;
+        let stored = stored.as_ref().filter(|blob| value.referents.is_empty() && !blob.durable)?;
         Some(PutAs { encoding: *encoding, code_version: *code_version, bytes: stored.bytes })
     }
 
@@ -93,8 +97,8 @@ impl PutAs {
 
 impl Drop for ObjectRef {
     fn drop(&mut self) {
-        self.session.held.fetch_sub(1, Ordering::Relaxed);
-        // What comes to this process alone, nobody holds for it.
+        self.session.hold_count.fetch_sub(1, Ordering::Relaxed);
+        // The controller does not know a private result: there is no hold to release.
         if !matches!(self.kind, Kind::Private(_))
             && let Ok(client) = self.session.client()
         {
@@ -104,33 +108,35 @@ impl Drop for ObjectRef {
 }
 
 impl ObjectRef {
-    /// A result of a task that this process submitted.
-    pub fn result(session: &Arc<Inner>, id: ObjectId, answer: Arc<Answer>) -> ObjectRef {
+    /// Makes the reference to a result of a task that this process submitted.
+    pub fn result(session: &Arc<SessionState>, id: ObjectId, answer: Arc<Answer>) -> ObjectRef {
         ObjectRef::new(session, id, id.index, OnceLock::from(answer), Kind::Shared)
     }
 
-    /// A result of a call that this process made.
-    pub fn of_call(session: &Arc<Inner>, id: ObjectId, answer: Arc<Answer>) -> ObjectRef {
+    /// Makes the reference to a result of a call that this process made.
+    pub fn of_call(session: &Arc<SessionState>, id: ObjectId, answer: Arc<Answer>) -> ObjectRef {
         let kind = Kind::Private(OnceLock::new());
         ObjectRef::new(session, id, id.index, OnceLock::from(answer), kind)
     }
 
-    /// The object that others know its value by.
+    /// Returns the id of the object that other processes know the value by. Publishes a private
+    /// result.
     pub fn public_id(&self, py: Python<'_>) -> PyResult<ObjectId> {
         let Kind::Private(public) = &self.kind else { return Ok(self.id) };
         if public.get().is_none() {
             let id = self.publish().map_err(|error| to_python(py, &error))?;
-            // If another thread was quicker, this one is let go again.
-            let held = Held::new(&self.session, Referent::Object(id));
+            // If another thread was faster, this hold is released at once.
+            let held = HoldGuard::new(&self.session, Referent::Object(id));
             let _ = public.set(Box::new(held));
         }
-        match public.get().map(|held| held.thing) {
+        match public.get().map(|held| held.referent) {
             Some(Referent::Object(id)) => Ok(id),
             _ => Ok(self.id),
         }
     }
 
-    /// Has others know its value, or that it comes.
+    /// Makes a private result an object of the cluster: puts the value, or announces it if it has
+    /// not come.
     fn publish(&self) -> Result<ObjectId, Error> {
         let session = &self.session;
         let client = session.client()?;
@@ -138,14 +144,15 @@ impl ObjectRef {
         if let Some(Ok(values)) = answer.get() {
             let value = values[index].clone();
             if let Some(id) = value.payload.stored_object() {
-                client.hold(Referent::Object(id)); // It is an object already.
+                // A value in an object store is an object already.
+                client.hold(Referent::Object(id));
                 return Ok(id);
             }
             let id = new_object_id();
             client.put_as(id, value, None)?;
             return Ok(id);
         }
-        // As what it is: if its data is in a store, the controller knows it by that name.
+        // Under its own id: if its data is in an object store, the controller knows it by that id.
         let id = self.id;
         client.announce_as(id)?;
         let (came, session) = (answer.clone(), session.clone());
@@ -158,7 +165,7 @@ impl ObjectRef {
         Ok(id)
     }
 
-    /// Waits until its value has come, if it comes to this process alone.
+    /// Waits until the value has come, if it comes to this process only.
     fn settle(&self, py: Python<'_>) -> PyResult<()> {
         if let Kind::Private(_) = self.kind {
             wait_for(py, &[Awaited::Answer(self.answer())], 1, None)?;
@@ -166,14 +173,18 @@ impl ObjectRef {
         Ok(())
     }
 
-    /// An item of a stream of this process's.
-    pub fn item(session: &Arc<Inner>, id: ObjectId, value: Result<Value, Error>) -> ObjectRef {
-        let answer = Answer::known(value.map(|value| vec![value]));
+    /// Makes the reference to an item of a stream that this process reads.
+    pub fn item(
+        session: &Arc<SessionState>,
+        id: ObjectId,
+        value: Result<Value, Error>,
+    ) -> ObjectRef {
+        let answer = Answer::settled(value.map(|value| vec![value]));
         ObjectRef::new(session, id, 0, OnceLock::from(answer), Kind::Shared)
     }
 
-    /// A value that this process put.
-    pub fn put(session: &Arc<Inner>, id: ObjectId, value: Value) -> ObjectRef {
+    /// Makes the reference to a value that this process has put.
+    pub fn put(session: &Arc<SessionState>, id: ObjectId, value: Value) -> ObjectRef {
         if let Some(put) = PutAs::of(&value) {
             return ObjectRef::new(session, id, 0, OnceLock::new(), Kind::Put(put));
         }
@@ -181,53 +192,55 @@ impl ObjectRef {
     }
 
     fn new(
-        session: &Arc<Inner>,
+        session: &Arc<SessionState>,
         id: ObjectId,
         index: u32,
         answer: OnceLock<Arc<Answer>>,
         kind: Kind,
     ) -> ObjectRef {
-        session.held.fetch_add(1, Ordering::Relaxed);
+        session.hold_count.fetch_add(1, Ordering::Relaxed);
         ObjectRef { session: session.clone(), id, index, answer, kind }
     }
 
-    /// Where its value comes.
+    /// Returns the answer that the value comes with, and its index there.
     pub fn needed(&self) -> Needed {
         let answer = self.answer().clone();
         (answer, self.index())
     }
 
-    /// Its value, and its data at this node.
+    /// Returns what to wait for, so that the value has come and its blob is at this node.
     pub fn data(&self) -> Awaited<'_> {
         let answer = self.answer();
         Awaited::Data(answer, self.index(), &self.session)
     }
 
-    /// Which of the values of its answer it is.
+    /// Returns the index of its value in the answer.
     fn index(&self) -> usize {
         self.index as usize
     }
 
-    /// Its value, or what stands in its place until it comes.
+    /// Returns the answer that the value comes with; requests it from the controller at the first
+    /// call.
     pub fn answer(&self) -> &Arc<Answer> {
         self.answer.get_or_init(|| {
             if let Kind::Put(put) = &self.kind {
-                return Answer::known(Ok(vec![put.value(self.id)]));
+                return Answer::settled(Ok(vec![put.value(self.id)]));
             }
             let answer = Arc::<Answer>::default();
-            let tell = answer.tell();
+            let tell = answer.completion();
             let tell = Box::new(move |value: Result<Value, Error>| {
                 tell(value.map(|value| vec![value]));
             });
             let client = self.session.client();
             match client.and_then(|client| client.get_with_callback(self.id, tell)) {
                 Ok(()) => answer,
-                Err(error) => Answer::known(Err(error)),
+                Err(error) => Answer::settled(Err(error)),
             }
         })
     }
 
-    /// What it has come to, as a Python value or exception.
+    /// Returns the value as a Python object, or the exception that stands for the error. Loads
+    /// large data, until `deadline`.
     pub fn value<'py>(
         &self,
         py: Python<'py>,
@@ -249,16 +262,17 @@ impl ObjectRef {
         }
     }
 
-    /// Others have its value, or its error, from now on: that is theirs to read. So is the error of work that nobody
-    /// wants any more.
-    pub fn leave_to_others(&self) {
+    /// Marks an error as read: other work gets it from now on and has to read it, or the user has
+    /// cancelled the work.
+    pub fn hand_over_error(&self) {
         if let Some(answer) = self.answer.get() {
             answer.mark_read();
         }
     }
 
-    /// The same, if it has come and its data is at hand. Who asks for it is not kept for long.
-    pub fn value_at_once<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
+    /// Returns the value, if it has come and its data is in memory at this node. Waits [`AT_ONCE`]
+    /// at most.
+    pub fn value_if_local<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
         let answer = self.answer();
         match (answer.get(), answer.large(self.index())) {
             (None, _) => Ok(None),
@@ -268,14 +282,14 @@ impl ObjectRef {
                 let client = client.map_err(|error| to_python(py, &error))?;
                 match py.detach(|| client.open_at_once(payload, AT_ONCE)) {
                     Some(Ok(payload)) => pickle::decode(py, &payload).map(Some),
-                    // Whoever waits for it is told why, or has it from elsewhere.
+                    // The caller waits next, and gets the value from another node or the error.
                     Some(Err(_)) | None => Ok(None),
                 }
             }
         }
     }
 
-    /// Has the data of its value, which has come and is large, brought; tells when it is here.
+    /// Loads the data of a large value that has come. Calls `tell` when the data is here.
     pub fn open_telling(
         &self,
         py: Python<'_>,
@@ -290,22 +304,23 @@ impl ObjectRef {
     }
 }
 
-/// An event loop waits so long at most for the store of another process to say that it has something.
+/// How long an event loop is blocked at most, while the object store of another process is asked
+/// for a blob.
 const AT_ONCE: Duration = Duration::from_micros(200);
 
 #[pymethods]
 impl ObjectRef {
-    /// The id, as it is printed elsewhere.
+    /// Returns the object's id as text, as logs and the command line show it.
     fn hex(&self) -> String {
         self.id.to_string()
     }
 
-    /// The id of the task that makes it.
+    /// Returns the id of the task or call that makes the value.
     fn task_id(&self) -> String {
         self.id.origin.to_string()
     }
 
-    /// Whether its value has come.
+    /// Returns whether the value, or its error, has come.
     fn done(&self) -> bool {
         self.answer().get().is_some()
     }
@@ -329,12 +344,12 @@ impl ObjectRef {
         awaited.call_method0("__await__")
     }
 
-    /// A future of `concurrent.futures` for its value.
+    /// Returns a `concurrent.futures.Future` for the value.
     fn future<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
         slf.py().import("marline._aio")?.call_method1("future_of", (slf,))
     }
 
-    /// Its value, which has come.
+    /// Returns the value, which must have come.
     fn _value<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let outcome = self.answer().get().ok_or_else(|| {
             to_python(py, &Error::not_ready(format!("the value of {} has not come", self.id)))
@@ -342,12 +357,13 @@ impl ObjectRef {
         self.value(py, outcome, None)
     }
 
-    /// Its value in a tuple, if it has come and its data is at hand: nothing is waited for.
-    fn _at_once<'py>(&self, py: Python<'py>) -> PyResult<Option<(Bound<'py, PyAny>,)>> {
-        Ok(self.value_at_once(py)?.map(|value| (value,)))
+    /// Returns the value in a tuple, if it has come and its data is in memory at this node. Does
+    /// not wait.
+    fn _value_if_local<'py>(&self, py: Python<'py>) -> PyResult<Option<(Bound<'py, PyAny>,)>> {
+        Ok(self.value_if_local(py)?.map(|value| (value,)))
     }
 
-    /// Nothing of it changes: a copy is the same one.
+    /// Returns the same reference: references are immutable.
     fn __copy__(slf: Bound<'_, Self>) -> Bound<'_, Self> {
         slf
     }
@@ -357,23 +373,23 @@ impl ObjectRef {
     }
 
     fn __reduce__<'py>(slf: &Bound<'py, Self>) -> PyResult<Reduced<'py>> {
-        // Not in an actor: it lives on, and the call may wait for just this actor.
+        // Not in an actor: the actor lives on, and the call may wait for this very actor.
         if pickle::is_result_of_task() {
             slf.get().settle(slf.py())?;
         }
         let id = slf.get().public_id(slf.py())?;
-        slf.get().leave_to_others();
-        pickle::met(Referent::Object(id), slf.as_any())?;
+        slf.get().hand_over_error();
+        pickle::record_reference(Referent::Object(id), slf.as_any())?;
         let load = slf.get_type().getattr("_load")?;
         let origin = PyBytes::new(slf.py(), &id.origin.as_u128().to_be_bytes());
         Ok((load, (origin, id.index)))
     }
 
-    /// Makes one that arrived in this process.
+    /// Makes the reference that another process has pickled.
     #[staticmethod]
     fn _load(py: Python<'_>, origin: [u8; 16], index: u32) -> PyResult<ObjectRef> {
         let id = ObjectId::of(TaskId::from_u128(u128::from_be_bytes(origin)), index);
-        let session = current(py)?;
+        let session = current_session(py)?;
         let client = session.client().map_err(|error| to_python(py, &error))?;
         client.hold(Referent::Object(id));
         Ok(ObjectRef::new(&session, id, 0, OnceLock::new(), Kind::Shared))

@@ -1,8 +1,11 @@
-//! Where user code is: in which task or call, and in which `with scope()` of it.
+//! Scopes of user code: a task or call that runs, or a `with marline.scope():` block inside one. A
+//! scope knows the deadline of its task, and what its code submitted, so that it can be cancelled.
+//!
+//! `marline/_scope.py` keeps the innermost scope in a context variable.
 
 use crate::answer::{Answer, Awaited};
-use crate::session::Inner;
-use crate::submitted::Submitted;
+use crate::session::SessionState;
+use crate::submissions::Submissions;
 use crate::wait::wait_briefly;
 use marline_runtime::core::id::TaskId;
 use marline_runtime::{Context, context};
@@ -10,34 +13,34 @@ use pyo3::prelude::*;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// A task or call that runs: its name, the task, its attempt, the actor and its epoch, and the GPUs it was
-/// given.
+/// A running task or call: its function or method, its task id, its attempt, its actor and epoch if
+/// it is a call, and the GPUs that were assigned to it.
 type Running = (String, String, u64, Option<String>, Option<u64>, Vec<u32>);
 
-/// A stretch of user code. See the [module](self).
+/// A scope of user code. See the [module](self).
 #[pyclass(frozen, module = "marline._native")]
-pub struct Scope {
+pub struct CodeScope {
     running: Option<Context>,
-    /// What was submitted in it.
-    submitted: Arc<Submitted>,
-    /// The same of those that it is inside of.
-    around: Vec<Arc<Submitted>>,
+    /// The work that was submitted in this scope.
+    submitted: Arc<Submissions>,
+    /// The submissions of the scopes that enclose this one, the outermost first.
+    outer_submissions: Vec<Arc<Submissions>>,
 }
 
-impl Scope {
-    /// This was submitted in it.
-    pub fn add(&self, session: &Arc<Inner>, task: TaskId, answer: &Arc<Answer>) {
-        for submitted in self.around.iter().chain([&self.submitted]) {
+impl CodeScope {
+    /// Records a task or call that was submitted in this scope, here and in all enclosing scopes.
+    pub fn add(&self, session: &Arc<SessionState>, task: TaskId, answer: &Arc<Answer>) {
+        for submitted in self.outer_submissions.iter().chain([&self.submitted]) {
             submitted.add(session, task, answer);
         }
     }
 
-    /// What was submitted in it and has not ended.
+    /// Returns the answers of submitted work that has not ended.
     pub fn pending(&self) -> Vec<Arc<Answer>> {
         self.submitted.pending()
     }
 
-    /// How long it may go on, if that is limited.
+    /// Returns how much time the task has until its deadline, if it has one.
     pub fn time_left(&self) -> Option<Duration> {
         let deadline = self.running.as_ref()?.deadline?;
         Some(deadline.saturating_duration_since(Instant::now()))
@@ -45,60 +48,71 @@ impl Scope {
 }
 
 #[pymethods]
-impl Scope {
-    /// That of the task or call that runs on this thread.
+impl CodeScope {
+    /// Makes the scope of the task or call that runs on this thread.
     #[new]
-    fn new() -> Scope {
+    fn new() -> CodeScope {
         let running = context();
-        let submitted = Submitted::new(running.as_ref().map(|context| context.task));
-        Scope { running, submitted, around: Vec::new() }
+        let submitted = Submissions::new(running.as_ref().map(|context| context.task));
+        CodeScope { running, submitted, outer_submissions: Vec::new() }
     }
 
-    /// One inside another, or inside nothing.
+    /// Makes a scope inside `outer`. Without `outer` it has no task and no enclosing scope.
     #[staticmethod]
-    fn inside(outer: Option<&Bound<'_, Scope>>) -> Scope {
+    fn inside(outer: Option<&Bound<'_, CodeScope>>) -> CodeScope {
         let Some(outer) = outer.map(Bound::get) else {
-            return Scope { running: None, submitted: Submitted::new(None), around: Vec::new() };
+            return CodeScope {
+                running: None,
+                submitted: Submissions::new(None),
+                outer_submissions: Vec::new(),
+            };
         };
-        let around = outer.around.iter().chain([&outer.submitted]).cloned().collect();
-        Scope { running: outer.running.clone(), submitted: Submitted::new(None), around }
+        let outer_submissions =
+            outer.outer_submissions.iter().chain([&outer.submitted]).cloned().collect();
+        CodeScope {
+            running: outer.running.clone(),
+            submitted: Submissions::new(None),
+            outer_submissions,
+        }
     }
 
-    /// Cancels what was submitted in it and has not ended, and what is from now on.
+    /// Cancels submitted work that has not ended, and all work that is submitted in it later.
     fn end(&self, py: Python<'_>) {
         py.detach(|| self.submitted.end());
     }
 
-    /// If the task or call was asked to stop, and not alone: cancels what was submitted in it and has not ended.
+    /// Cancels submitted work that has not ended, if the task was cancelled together with what it
+    /// submits. Work that is submitted later goes on.
     fn stop(&self, py: Python<'_>) {
         if self.running.as_ref().is_some_and(Context::stops_what_it_submitted) {
             py.detach(|| self.submitted.cancel());
         }
     }
 
-    /// Waits until all that was submitted in it has ended, or the time is over. Says how many have not.
+    /// Waits until all submitted work has ended, at most `timeout` seconds. Returns how many tasks
+    /// and calls have not ended.
     fn wait(&self, py: Python<'_>, timeout: f64) -> PyResult<usize> {
         let pending = self.pending();
         wait_briefly(py, &pending.iter().map(Awaited::Answer).collect::<Vec<_>>(), timeout)?;
         Ok(self.unfinished())
     }
 
-    /// Whether the task or call is to stop.
+    /// Returns whether the task or call was cancelled.
     fn is_cancelled(&self) -> bool {
         self.running.as_ref().is_some_and(|context| context.cancel.is_cancelled())
     }
 
-    /// How much of what was submitted in it has not ended.
+    /// Returns how many of the submitted tasks and calls have not ended.
     fn unfinished(&self) -> usize {
         self.pending().len()
     }
 
-    /// The seconds it may go on, if that is limited.
+    /// Returns the seconds until the deadline of the task, if it has one.
     fn left(&self) -> Option<f64> {
         self.time_left().map(|left| left.as_secs_f64())
     }
 
-    /// What is known of the task or call.
+    /// Returns what is known of the task or call; `None` outside of one.
     fn running(&self) -> Option<Running> {
         let context = self.running.as_ref()?;
         let actor = context.actor.map(|actor| actor.to_string());

@@ -1,18 +1,21 @@
-//! This process's membership in a cluster: its own, embedded one, or one elsewhere.
+//! This process's session: its membership in a cluster, which is embedded in this process or runs
+//! elsewhere.
+//!
+//! `marline/_session.py` owns the one session of a process, and starts it on first use.
 
 use crate::actor::Actor;
 use crate::answer::Awaited;
 use crate::arguments::Arguments;
-use crate::around::Around;
 use crate::failure::to_python;
 use crate::fork::generation;
 use crate::function::{Function, SCHEME};
 use crate::options::{ActorOptions, Amounts};
 use crate::output::Output;
-use crate::pickle::{self, Encoded, Place, Room, Things};
+use crate::pickle::{self, ContainedReferences, Destination, DestinationStore, Encoded};
 use crate::reference::ObjectRef;
-use crate::unread::Unread;
-use crate::wait::{deadline, interruptible, look_near, wait_for};
+use crate::submit_context::SubmitContext;
+use crate::unread_failures::UnreadFailures;
+use crate::wait::{check_local_copies, deadline, interruptible, wait_for};
 use bytes::Bytes;
 use marline_runtime::core::error::Error;
 use marline_runtime::core::id::{ObjectId, Referent};
@@ -34,64 +37,68 @@ use std::borrow::Cow;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
-/// So many executors are started ahead, at most.
+/// The most executors that an embedded worker starts before there is work for them.
 const MAX_PRESTARTED: usize = 64;
 
-/// What a process has of a cluster.
-pub struct Inner {
-    /// Nothing once it is left alone.
+/// The state of a session, which references and handles share.
+pub struct SessionState {
+    /// Always there, except while it is dropped in a fork, which must not run the client's `Drop`.
     client: Option<Client>,
-    /// Which process it belongs to.
+    /// The [`generation`] of the process that owns it.
     generation: u64,
-    /// How many handles there are.
-    pub held: AtomicUsize,
-    /// In an executor: the task or actor that it said it works for.
+    /// How many references and handles of this session exist.
+    pub hold_count: AtomicUsize,
+    /// In an executor: the task or actor that the client has declared last as the parent of its
+    /// work.
     works_for: Mutex<Option<OutputSource>>,
-    /// Whether it called an actor elsewhere: what that prints may come later than its answers.
+    /// Whether this process has called an actor in another process. Its output may come later than
+    /// its answers.
     pub called: AtomicBool,
-    /// The cluster, if it lives in this process.
+    /// The controller, if the cluster is embedded in this process.
     embedded: Mutex<Option<Controller>>,
-    /// In a driver: what is printed of failures that nobody reads, if anything is.
-    pub unread: OnceLock<Arc<Unread>>,
+    /// In a driver: the unread failures, if they are printed.
+    pub unread: OnceLock<Arc<UnreadFailures>>,
 }
 
-impl Inner {
-    /// What speaks to the cluster, in the process that joined it.
+impl SessionState {
+    /// Returns the client. Fails in a fork of the process that joined.
     pub fn client(&self) -> Result<&Client, Error> {
         let here = self.client.as_ref().filter(|_| self.generation == generation());
         here.ok_or_else(|| {
             Error::invalid(
-                "this belongs to the process that was forked: call marline.init() in this one, and \
-                 make it anew",
+                "this belongs to the process that was forked: call marline.init() in this process, and \
+                 create it again here",
             )
         })
     }
 }
 
-impl Inner {
-    /// The store of this node, if this process can use one.
+impl SessionState {
+    /// Returns the object store of this node, if this process can use one.
     pub fn objects(&self) -> Option<ObjectStoreHandle> {
         self.client().ok().and_then(Client::objects)
     }
 
-    /// Where a value of so many bytes goes as the data of an object, if it does not travel with messages.
-    pub fn room(&self, object: ObjectId, bytes: usize) -> Option<Room> {
+    /// Returns where a value of this size is written, as the data of `object`. Returns `None` if it
+    /// travels in messages.
+    pub fn destination(&self, object: ObjectId, bytes: usize) -> Option<Destination> {
         let far = || {
             let client = self.client().ok().filter(|client| client.must_upload(bytes))?;
-            Some(Place::Elsewhere(client.clone()))
+            Some(DestinationStore::Remote(client.clone()))
         };
-        let place = self.objects().map(Place::Here).or_else(far)?;
-        Some(Room { place, object })
+        let store = self.objects().map(DestinationStore::Local).or_else(far)?;
+        Some(Destination { store, object })
     }
 
-    /// What speaks to the cluster, for new work: in an executor, that is a part of what runs there.
+    /// Returns the client, for submitting work. In an executor, it first declares that new work is
+    /// a part of the task or actor that runs there.
     pub fn client_for_work(&self) -> Result<&Client, Error> {
         let client = self.client()?;
         let source = executor_source();
         if source.is_some() {
-            let mut said = self.works_for.lock().expect("nothing panics under it");
+            let mut declared = self.works_for.lock().expect("nothing panics under it");
             if let Some(source) = source
-                && said.replace(source) != Some(source)
+                && declared.replace(source) != Some(source)
             {
                 client.set_parent(source)?;
             }
@@ -101,10 +108,12 @@ impl Inner {
 }
 
 impl Session {
-    /// Saves the data of a value that this process has put into a store.
+    /// Saves the data of a value that this process has put into the local object store, so that it
+    /// outlives the node.
     fn make_durable(&self, py: Python<'_>, value: &mut Value) -> PyResult<()> {
         let Some(objects) = self.inner.objects() else {
-            let words = "what is sent to a worker on another machine is not durable: put it in a task, or run a worker here";
+            let words = "a value that is sent to a worker on another machine cannot be durable: put it inside a \
+                         task, or run a worker on this machine";
             return Err(to_python(py, &Error::unsupported(words)));
         };
         py.detach(|| objects.make_durable(&mut value.payload)).map_err(|error| {
@@ -114,7 +123,7 @@ impl Session {
     }
 }
 
-impl Drop for Inner {
+impl Drop for SessionState {
     fn drop(&mut self) {
         if self.generation != generation() {
             std::mem::forget(self.client.take());
@@ -129,7 +138,8 @@ fn answers<'a>(references: &'a [Bound<'_, ObjectRef>]) -> Vec<Awaited<'a>> {
     references.iter().map(|reference| Awaited::Answer(reference.get().answer())).collect()
 }
 
-/// What is said of values that did not come in time: how many there are, and which is the first.
+/// Returns the error for values that did not come in time: how many came, and the first one that
+/// did not.
 fn not_in_time(
     references: &[Bound<'_, ObjectRef>],
     answers: &[Awaited<'_>],
@@ -141,22 +151,22 @@ fn not_in_time(
     let within = timeout.unwrap_or_default();
     Error::timeout(format!(
         "{came} of {all} came within {within} s; the others may still come, {first} is the first of them \
-         (`marline tasks` says what a task waits for)"
+         (`marline tasks` shows what a task waits for)"
     ))
 }
 
-/// See the [module](self).
+/// The session, as Python sees it. See the [module](self).
 #[pyclass(frozen, module = "marline._native")]
 pub struct Session {
-    pub inner: Arc<Inner>,
+    pub inner: Arc<SessionState>,
 }
 
 impl Session {
     fn new(client: Client, embedded: Option<Controller>) -> Session {
-        let inner = Inner {
+        let inner = SessionState {
             client: Some(client),
             generation: generation(),
-            held: AtomicUsize::new(0),
+            hold_count: AtomicUsize::new(0),
             works_for: Mutex::default(),
             called: AtomicBool::new(false),
             embedded: Mutex::new(embedded),
@@ -166,15 +176,15 @@ impl Session {
     }
 }
 
-/// The session that `marline` uses in this process now.
-pub fn current(py: Python<'_>) -> PyResult<Arc<Inner>> {
+/// Returns the session of this process. Starts it if there is none.
+pub fn current_session(py: Python<'_>) -> PyResult<Arc<SessionState>> {
     let session = py.import("marline._session")?.call_method0("current")?;
     let session = session.cast::<Session>().map_err(|_| PyRuntimeError::new_err("no session"))?;
     Ok(session.get().inner.clone())
 }
 
-/// The session of this process, if it has one.
-pub fn joined(py: Python<'_>) -> PyResult<Option<Arc<Inner>>> {
+/// Returns the session of this process, if there is one.
+pub fn session_if_any(py: Python<'_>) -> PyResult<Option<Arc<SessionState>>> {
     static MODULE: PyOnceLock<Py<PyModule>> = PyOnceLock::new();
     let module =
         MODULE.get_or_try_init(py, || Ok::<_, PyErr>(py.import("marline._session")?.unbind()))?;
@@ -184,14 +194,16 @@ pub fn joined(py: Python<'_>) -> PyResult<Option<Arc<Inner>>> {
 
 #[pymethods]
 impl Session {
-    /// How many sessions this process has had before this one: what was put in those is gone.
+    /// The number of sessions of this client that have ended. Objects that were put in them are
+    /// gone.
     #[getter]
     fn number(&self) -> u64 {
         self.inner.client().map_or(0, Client::ended_sessions)
     }
 
-    /// Starts a cluster in this process; its executors are forks of a server that runs `command`. Of its store it is
-    /// said how much memory it may take, and the folder for the rest.
+    /// Starts a cluster in this process. Its executors are forks of a server process that runs
+    /// `command`. `store` is the memory of its object store in bytes, and the folder for spilled
+    /// values.
     #[staticmethod]
     fn embed(
         py: Python<'_>,
@@ -203,7 +215,7 @@ impl Session {
         store: (Option<u64>, Option<String>),
     ) -> PyResult<Session> {
         let resources = amounts.resources(py)?;
-        // Executors are forks of the Python that runs this.
+        // The fork server runs the same Python as this process.
         let version = ForkVersion::Language(pickle::minor_version(py));
         let (limit, folder) = store;
         let limit = limit.map(|value| Setting { name: "object_store_memory", value });
@@ -253,8 +265,9 @@ impl Session {
         Ok(Session::new(client, Some(controller)))
     }
 
-    /// Joins the cluster at an address; without one, whichever runs on this machine for this user, also after
-    /// it was restarted. Without a token it is that of the cluster's record, if there is one.
+    /// Joins the cluster at an address. Without an address, joins the only cluster of this user on
+    /// this machine, and joins it again after a restart. Without a token, uses the one in the
+    /// cluster's record, if there is a record.
     #[staticmethod]
     fn join(py: Python<'_>, address: Option<&str>, token: Option<&str>) -> PyResult<Session> {
         let (address, token) = (address.map(str::to_owned), token.map(Arc::from));
@@ -264,54 +277,57 @@ impl Session {
         })?;
         let client = client.map_err(|error| to_python(py, &error))?;
         let session = Session::new(client, None);
-        // In an executor, it is part of what runs there from the beginning.
+        // In an executor, the session is a part of the running task or actor from the beginning.
         session.inner.client_for_work().map_err(|error| to_python(py, &error))?;
         Ok(session)
     }
 
-    /// Where the cluster is that runs on this machine for this user, and its token; with an address, only
-    /// if it is that one.
+    /// Returns the address and the token of the cluster of this user on this machine. With an
+    /// address, returns `None` if no cluster with that address runs here.
     #[staticmethod]
-    fn here(py: Python<'_>, address: Option<&str>) -> PyResult<Option<(String, String)>> {
+    fn find_local_cluster(
+        py: Python<'_>,
+        address: Option<&str>,
+    ) -> PyResult<Option<(String, String)>> {
         let here = || {
             let cluster = match address {
                 None => Some(record::only_cluster()?),
                 Some(address) => record::list_clusters()?.at(address),
             };
-            let cluster = cluster.map(|one| Ok((one.nearest().to_owned(), one.token()?)));
+            let cluster = cluster.map(|found| Ok((found.nearest().to_owned(), found.token()?)));
             cluster.transpose()
         };
         here().map_err(|error: Error| to_python(py, &error))
     }
 
-    /// What work prints that is submitted from now on.
+    /// Returns the output of the work that is submitted from now on.
     fn output(&self, py: Python<'_>) -> PyResult<Output> {
         let output = self.inner.client().and_then(Client::output);
         output.map(Output::new).map_err(|error| to_python(py, &error))
     }
 
-    /// From now on, failures that nobody reads are printed.
-    fn report_unread(&self) {
-        self.inner.unread.get_or_init(Unread::new);
+    /// Starts printing failures whose errors are never read.
+    fn print_unread_failures(&self) {
+        self.inner.unread.get_or_init(UnreadFailures::new);
     }
 
-    /// The session is about to end: prints the failures that nobody has read; those of references that are still there
-    /// as well, if that is said.
+    /// Prints the unread failures before the session ends. With `with_held`, also failures whose
+    /// references still exist.
     fn close_unread(&self, py: Python<'_>, with_held: bool) {
         if let Some(unread) = self.inner.unread.get() {
             unread.close(py, with_held);
         }
     }
 
-    /// Whether what was printed may come later than what was got since.
+    /// Returns whether output may arrive later than results that were printed before it.
     fn may_lag(&self) -> bool {
         self.inner.called.load(Ordering::Relaxed)
     }
 
-    /// Ends the session, and the cluster if it lives in this process.
+    /// Ends the session, and the cluster if it is embedded in this process.
     fn shutdown(&self, py: Python<'_>) {
         if self.inner.client().is_err() {
-            return; // It is another process's.
+            return; // In a fork: the session belongs to the parent.
         }
         let embedded = self.inner.embedded.lock().expect("nothing panics under it").take();
         py.detach(|| {
@@ -322,26 +338,27 @@ impl Session {
         });
     }
 
-    /// Puts a value.
+    /// Puts a value into the cluster. A large durable value is saved to the disk first.
     #[pyo3(signature = (value, durable=false))]
     fn put(&self, value: &Bound<'_, PyAny>, durable: bool) -> PyResult<ObjectRef> {
         let py = value.py();
         let client = self.inner.client().map_err(|error| to_python(py, &error))?;
         let id = new_object_id();
-        let room = |bytes| self.inner.room(id, bytes);
-        let Encoded { mut value, at, met } = pickle::encode(value, "the value", room)?;
+        let destination = |bytes| self.inner.destination(id, bytes);
+        let Encoded { mut value, at, found } = pickle::encode(value, "the value", destination)?;
         if durable && value.payload.stored.is_some() {
             self.make_durable(py, &mut value)?;
         }
         let put = client.put_as(id, value.clone(), at);
-        drop(met);
+        drop(found);
         put.map_err(|error| to_python(py, &error))?;
         Ok(ObjectRef::put(&self.inner, id, value))
     }
 
-    /// Puts bytes as they are. Code may have the environment beside it that it is to be read in; the packages
-    /// which that names live as long as the code, and so does what the code has references to.
-    #[pyo3(signature = (data, code_version=0, environment=None, packages=Vec::new(), things=None))]
+    /// Puts bytes without pickling them: packages and code. Code may come with the runtime
+    /// environment in which it is loaded. The object holds the environment's packages and the
+    /// referents of `references`.
+    #[pyo3(signature = (data, code_version=0, environment=None, packages=Vec::new(), references=None))]
     fn put_raw(
         &self,
         py: Python<'_>,
@@ -349,24 +366,26 @@ impl Session {
         code_version: u32,
         environment: Option<&Bound<'_, PyBytes>>,
         packages: Vec<Bound<'_, ObjectRef>>,
-        things: Option<&Bound<'_, Things>>,
+        references: Option<&Bound<'_, ContainedReferences>>,
     ) -> PyResult<ObjectRef> {
         pickle::check_size(py, "the code, with what it uses", data.as_bytes().len())?;
         let bytes = |data: &Bound<'_, PyBytes>| Bytes::copy_from_slice(data.as_bytes());
         let buffers = environment.map(bytes).into_iter().collect();
         let payload = Payload { buffers, code_version, ..Payload::raw(bytes(data)) };
         let packages = packages.iter().map(|package| Referent::Object(package.get().id));
-        let named = things.into_iter().flat_map(|things| things.get().all().iter().copied());
+        let named =
+            references.into_iter().flat_map(|references| references.get().all().iter().copied());
         let contains = packages.chain(named).collect();
         let value = Value { payload, referents: contains };
         let id = new_object_id();
         let put = self.inner.client().and_then(|client| client.put_as(id, value.clone(), None));
-        things.inspect(|things| things.get().settled());
+        references.inspect(|references| references.get().release());
         put.map_err(|error| to_python(py, &error))?;
         Ok(ObjectRef::put(&self.inner, id, value))
     }
 
-    /// The values of references, when all have come.
+    /// Waits for the values of references and returns them. Fails with the first error, or with a
+    /// timeout.
     #[staticmethod]
     fn get<'py>(
         py: Python<'py>,
@@ -383,16 +402,17 @@ impl Session {
             let outcome = reference.get().answer().get().expect("it has come");
             let value = reference.get().value(py, outcome, deadline);
             if value.is_err() {
-                // One error is raised for all of them.
-                references.iter().for_each(|one| one.get().answer().mark_read());
+                // Only this error is raised. The others count as read, too.
+                references.iter().for_each(|other| other.get().answer().mark_read());
             }
             values.append(value?)?;
         }
         Ok(values)
     }
 
-    /// Waits until so many have come, or the time is over; with their data at this node, if that is said. Says which
-    /// have.
+    /// Waits until `count` values have come, at most `timeout` seconds. With `fetch_local`, a large
+    /// value has come when its blob is at this node. Returns for each reference whether its value
+    /// has come.
     #[staticmethod]
     fn wait(
         py: Python<'_>,
@@ -406,16 +426,16 @@ impl Session {
             false => answers(&references),
         };
         if fetch_local {
-            look_near(py, &awaited, count);
+            check_local_copies(py, &awaited, count);
         }
         wait_for(py, &awaited, count, timeout)?;
         Ok(awaited.iter().map(Awaited::has_come).collect())
     }
 
-    /// Asks a task to stop, and what it has submitted unless it is to stop alone.
+    /// Cancels a task or call; unless `alone`, also the work that it has submitted.
     #[staticmethod]
     fn cancel(reference: &Bound<'_, ObjectRef>, force: bool, alone: bool) {
-        reference.get().leave_to_others();
+        reference.get().hand_over_error();
         if let Ok(client) = reference.get().session.client() {
             client.cancel(reference.get().id.origin, CancelMode::of(force, alone));
         }
@@ -432,15 +452,15 @@ impl Session {
         interface: &[u8],
     ) -> PyResult<Actor> {
         let (class, options) = (class_.get(), options.get());
-        let around = Around::here(py)?;
-        let Arguments { payload, needs, holds, _references, _met, _stored } =
-            class.arguments(args, kwargs, &around, &self.inner)?;
+        let submit_context = SubmitContext::here(py)?;
+        let Arguments { payload, needs, holds, _references, _found, _stored } =
+            class.arguments(args, kwargs, &submit_context, &self.inner)?;
         let spec = ActorSpec {
             id: new_actor_id(),
             class: class.name.clone(),
             args: payload,
             needs,
-            holds,
+            referents: holds,
             name: options.name.clone(),
             namespace: options.namespace.clone(),
             options: options.options.clone(),
@@ -452,7 +472,8 @@ impl Session {
         Ok(Actor::created(&self.inner, id, class))
     }
 
-    /// Finds an actor by its name; one that understands plain data only, if that is said.
+    /// Finds an actor by its name. With `is_plain`, the handle sends and expects plain data.
+    /// Returns also the encoded interface of its class.
     fn find_actor(
         &self,
         py: Python<'_>,
@@ -466,7 +487,7 @@ impl Session {
     }
 }
 
-/// Takes away what workers of this user left that were killed.
+/// Removes the files that killed workers of this user have left.
 #[pyfunction]
 pub fn sweep() {
     record::sweep();

@@ -1,14 +1,16 @@
-//! A signal to the main thread: the only unsafe code of this crate.
+//! Interrupts the main thread with a signal. Besides `buffer.rs`, the only unsafe code of this
+//! crate.
 #![allow(unsafe_code)]
 
 use pyo3::prelude::*;
 
-/// Sends SIGURG to the main thread of this process. Sent to the process, it might go to the thread that
-/// sends it, and would not end what the main thread waits for.
+/// Sends SIGURG to the main thread of this process. A signal to the whole process might be handled
+/// on the sending thread, and would not end the system call that the main thread waits in.
 #[pyfunction]
 pub fn interrupt_main_thread() {
     let main = std::process::id() as libc::pid_t;
-    // SAFETY: takes three numbers and touches no memory. The main thread's number is the process's.
+    // SAFETY: `tgkill` takes three numbers and touches no memory. The id of the main thread is that
+    // of the process.
     unsafe {
         libc::syscall(libc::SYS_tgkill, main, main, libc::SIGURG);
     }

@@ -1,4 +1,4 @@
-//! Questions about the cluster, answered as plain Python data.
+//! Asks the controller about the cluster, and returns the answers as dicts and lists.
 
 use crate::failure::to_python;
 use marline_runtime::control::{
@@ -11,26 +11,26 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
 use std::sync::Arc;
 
-/// The most workers or actors that are told at a time.
+/// The most workers or actors in one answer.
 const PAGE: u32 = 1_000;
 
-/// Whom to ask.
+/// A client for questions about the cluster.
 #[pyclass(frozen, module = "marline._native")]
-pub struct Status {
+pub struct StatusClient {
     control: Control,
     token: Option<Arc<str>>,
 }
 
 #[pymethods]
-impl Status {
+impl StatusClient {
     #[new]
-    fn new(py: Python<'_>, address: &str, token: Option<&str>) -> PyResult<Status> {
+    fn new(py: Python<'_>, address: &str, token: Option<&str>) -> PyResult<StatusClient> {
         let token: Option<Arc<str>> = token.map(Arc::from);
         let control = Control::at(address, token.clone());
-        Ok(Status { control: control.map_err(|error| to_python(py, &error))?, token })
+        Ok(StatusClient { control: control.map_err(|error| to_python(py, &error))?, token })
     }
 
-    /// What there is in all, and what is free.
+    /// Returns the resources of all workers together, and the free part of them.
     fn resources<'py>(
         &self,
         py: Python<'py>,
@@ -40,14 +40,14 @@ impl Status {
         Ok((amounts(py, cluster.total.as_ref())?, amounts(py, cluster.free.as_ref())?))
     }
 
-    /// How many results and values are kept, and the bytes they take.
+    /// Returns how many objects the cluster keeps, and their size in bytes.
     fn kept(&self, py: Python<'_>) -> PyResult<(u64, u64)> {
         let cluster = py.detach(|| self.control.cluster());
         let cluster = cluster.map_err(|error| to_python(py, &error))?;
         Ok((cluster.kept_objects, cluster.kept_bytes))
     }
 
-    /// The workers.
+    /// Returns the workers, with the keys that Ray uses.
     fn workers<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
         let workers = py.detach(|| self.control.workers(PAGE));
         let (workers, _) = workers.map_err(|error| to_python(py, &error))?;
@@ -68,7 +68,8 @@ impl Status {
         Ok(list)
     }
 
-    /// How full the stores of the workers are, of those that can be asked.
+    /// Returns how full the object stores of the workers are. Leaves out workers that do not
+    /// answer.
     fn stores<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
         let workers = py.detach(|| self.control.workers(PAGE));
         let (workers, _) = workers.map_err(|error| to_python(py, &error))?;
@@ -89,7 +90,7 @@ impl Status {
         Ok(list)
     }
 
-    /// The names of actors that live, with their namespaces.
+    /// Returns the namespaces and names of the living actors that have a name.
     fn named_actors(&self, py: Python<'_>) -> PyResult<Vec<(String, String)>> {
         let actors = py.detach(|| self.control.actors(PAGE));
         let (actors, _) = actors.map_err(|error| to_python(py, &error))?;
@@ -100,12 +101,12 @@ impl Status {
         Ok(named.map(|actor| (actor.namespace, actor.name)).collect())
     }
 
-    /// What is known of the actor with this id.
+    /// Returns the status of the actor with this id.
     fn actor<'py>(&self, py: Python<'py>, id: &str) -> PyResult<Bound<'py, PyDict>> {
         self.one_actor(py, || self.control.actor(id.parse()?))
     }
 
-    /// What is known of the living actor with this name.
+    /// Returns the status of the living actor with this name.
     fn actor_named<'py>(
         &self,
         py: Python<'py>,
@@ -115,12 +116,13 @@ impl Status {
         self.one_actor(py, || self.control.actor_named(namespace, name))
     }
 
-    /// What is known of the actors that live, newest first.
+    /// Returns the statuses of the living actors, newest first.
     fn actors<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
         let actors = py.detach(|| {
             let (actors, _) = self.control.actors(PAGE)?;
-            let living = actors.into_iter().filter(|one| one.state != i32::from(ActorState::Dead));
-            Ok(living.map(|one| self.with_worker_view(one)).collect::<Vec<_>>())
+            let living =
+                actors.into_iter().filter(|actor| actor.state != i32::from(ActorState::Dead));
+            Ok(living.map(|actor| self.with_worker_view(actor)).collect::<Vec<_>>())
         });
         let list = PyList::empty(py);
         for (actor, is_exact) in actors.map_err(|error: Error| to_python(py, &error))? {
@@ -130,7 +132,7 @@ impl Status {
     }
 }
 
-impl Status {
+impl StatusClient {
     fn one_actor<'py>(
         &self,
         py: Python<'py>,
@@ -141,7 +143,7 @@ impl Status {
         describe(py, actor, is_exact)
     }
 
-    /// An actor with the calls that its worker knows of, and whether that worker answered.
+    /// Adds the calls that the actor's worker knows of. Returns also whether that worker answered.
     fn with_worker_view(&self, mut actor: ActorStatus) -> (ActorStatus, bool) {
         let is_exact = self.control.ask_worker_of(&mut actor, self.token.clone());
         (actor, is_exact)

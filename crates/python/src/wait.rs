@@ -1,8 +1,11 @@
-//! How a Python thread waits: without the interpreter's lock, and as long as no signal wants to be handled.
+//! How a Python thread waits: without the interpreter's lock, and so that signals are handled.
+//!
+//! A task that waits for other work lends its CPU meanwhile. If too many tasks of the worker have
+//! lent theirs, the wait fails instead.
 
-use crate::answer::{Awaited, Ring, when};
+use crate::answer::{Awaited, WakeCallback, when};
 use crate::failure::to_python;
-use crate::session::Inner;
+use crate::session::SessionState;
 use marline_runtime::core::error::{Error, Ran};
 use marline_runtime::core::payload::Payload;
 use marline_runtime::{
@@ -14,16 +17,17 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// A wait without a limit, as far as anybody can tell.
+/// The length of a wait without a limit: 100 years, which fits into an `Instant`.
 const LONGEST: Duration = Duration::from_secs(60 * 60 * 24 * 365 * 100);
-/// A signal ends a wait. One that comes just before it begins does not: it is seen after this long.
+/// How long a wait sleeps before it checks for signals. A signal interrupts the sleep, unless it
+/// comes just before the sleep begins.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
-/// How often somebody looks for signals who cannot be woken by them.
+/// How often a wait that signals do not interrupt checks for them.
 const SIGNALS_EVERY: Duration = Duration::from_millis(20);
 
-/// Waits until so many have come or the time is over. Signals are handled as they come. A task gives up its CPU
-/// meanwhile; if too many do already, it fails. Says whether they have come.
+/// Waits until `count` have come, at most `timeout` seconds. Returns whether they have come.
+/// Handles signals. A task lends its CPU meanwhile; fails if too many tasks have lent theirs.
 pub fn wait_for(
     py: Python<'_>,
     awaited: &[Awaited<'_>],
@@ -31,19 +35,19 @@ pub fn wait_for(
     timeout: Option<f64>,
 ) -> PyResult<bool> {
     let deadline = match begin(awaited, count, timeout)? {
-        Begin::Come => return Ok(true),
-        Begin::Over => return py.check_signals().map(|()| false),
-        Begin::Until(deadline) => deadline,
+        WaitStart::Ready => return Ok(true),
+        WaitStart::Expired => return py.check_signals().map(|()| false),
+        WaitStart::Until(deadline) => deadline,
     };
     wait_lending_cpu(|wait| wait_until(py, awaited, count, deadline, wait))
 }
 
-/// Waits until something has come: `then` does what it is given when it has. A task gives up its CPU meanwhile; if
-/// too many do already, it fails.
+/// Waits until something has come. `then` registers the callback that it is passed, to run at that
+/// time. A task lends its CPU meanwhile; fails if too many tasks have lent theirs.
 pub fn wait_for_one(
     py: Python<'_>,
     has_come: impl Fn() -> bool,
-    then: impl FnOnce(Ring),
+    then: impl FnOnce(WakeCallback),
 ) -> PyResult<()> {
     let deadline = Instant::now() + LONGEST;
     wait_lending_cpu(|wait| {
@@ -55,11 +59,12 @@ pub fn wait_for_one(
     })
 }
 
-/// Waits until there is room for an item, or it is to stop. A task gives up its CPU if that takes long and it may.
+/// Waits until a stream has room for an item, or its task was cancelled. A task lends its CPU after
+/// [`LEND_AFTER`]; if it may not lend, it goes on waiting.
 pub fn wait_for_room(py: Python<'_>, items: &ItemProducer) -> PyResult<()> {
     let has_room = || items.has_room().unwrap_or(true);
     let doze = |wait: &BlockingWait, time| {
-        sleep(py, |ring| items.when_room(ring), Instant::now() + time, wait)?;
+        sleep(py, |wake| items.when_room(wake), Instant::now() + time, wait)?;
         Ok::<_, PyErr>(has_room())
     };
     if has_room() || doze(&BlockingWait::default(), LEND_AFTER)? {
@@ -73,48 +78,50 @@ pub fn wait_for_room(py: Python<'_>, items: &ItemProducer) -> PyResult<()> {
     Ok(())
 }
 
-/// The same, without giving up anything meanwhile: for what ends soon and needs nothing.
+/// Waits until all have come, at most `timeout` seconds, without lending the CPU: for work that
+/// ends soon and needs no CPU of this task. Returns whether they have come.
 pub fn wait_briefly(py: Python<'_>, awaited: &[Awaited<'_>], timeout: f64) -> PyResult<bool> {
     match begin(awaited, awaited.len(), Some(timeout))? {
-        Begin::Come => Ok(true),
-        Begin::Over => Ok(false),
-        Begin::Until(deadline) => {
+        WaitStart::Ready => Ok(true),
+        WaitStart::Expired => Ok(false),
+        WaitStart::Until(deadline) => {
             wait_until(py, awaited, awaited.len(), deadline, &BlockingWait::default())
         }
     }
 }
 
-/// When a wait that begins now is over, if it has a limit that makes sense.
+/// Returns when a wait that starts now ends. Returns `None` without a limit, and for an invalid
+/// one.
 pub fn deadline(timeout: Option<f64>) -> Option<Instant> {
     let timeout = Duration::try_from_secs_f64(timeout?).ok()?;
     Instant::now().checked_add(timeout)
 }
 
-/// Whether there is anything to wait for.
-enum Begin {
-    Come,
-    Over,
+/// What [`begin`] finds: whether there is anything to wait for.
+enum WaitStart {
+    Ready,
+    Expired,
     Until(Instant),
 }
 
-fn begin(awaited: &[Awaited<'_>], count: usize, timeout: Option<f64>) -> PyResult<Begin> {
+fn begin(awaited: &[Awaited<'_>], count: usize, timeout: Option<f64>) -> PyResult<WaitStart> {
     if let Some(timeout) = timeout.filter(|timeout| timeout.is_nan() || *timeout < 0.0) {
         return Err(PyValueError::new_err(format!(
-            "timeout is {timeout}: it is a number of seconds, 0 or more; without one there is no limit"
+            "timeout is {timeout}: it is a number of seconds, 0 or more; None is no limit"
         )));
     }
     if come(awaited) >= count.min(awaited.len()) {
-        return Ok(Begin::Come);
+        return Ok(WaitStart::Ready);
     }
     let timeout = timeout.map(|timeout| Duration::try_from_secs_f64(timeout).unwrap_or(LONGEST));
     if timeout.is_some_and(|timeout| timeout.is_zero()) {
-        return Ok(Begin::Over);
+        return Ok(WaitStart::Expired);
     }
-    Ok(Begin::Until(Instant::now() + timeout.unwrap_or(LONGEST).min(LONGEST)))
+    Ok(WaitStart::Until(Instant::now() + timeout.unwrap_or(LONGEST).min(LONGEST)))
 }
 
 fn come(awaited: &[Awaited<'_>]) -> usize {
-    awaited.iter().filter(|one| one.has_come()).count()
+    awaited.iter().filter(|item| item.has_come()).count()
 }
 
 fn wait_until(
@@ -124,8 +131,8 @@ fn wait_until(
     deadline: Instant,
     wait: &BlockingWait,
 ) -> PyResult<bool> {
-    let ring = wait.waiter().clone();
-    when(awaited.iter(), count.min(awaited.len()), move || ring.notify());
+    let wake = wait.waiter().clone();
+    when(awaited.iter(), count.min(awaited.len()), move || wake.notify());
     if !sleep_until_rung(py, deadline, wait)? {
         return Ok(false);
     }
@@ -135,15 +142,16 @@ fn wait_until(
     }
 }
 
-/// Sleeps until it is rung, which `then` is to do, or the time is over. Says which.
+/// Sleeps until the callback runs that `then` registers, or until `deadline`. Returns whether the
+/// callback ran.
 fn sleep(
     py: Python<'_>,
-    then: impl FnOnce(Ring),
+    then: impl FnOnce(WakeCallback),
     deadline: Instant,
     wait: &BlockingWait,
 ) -> PyResult<bool> {
-    let ring = wait.waiter().clone();
-    then(Box::new(move || ring.notify()));
+    let wake = wait.waiter().clone();
+    then(Box::new(move || wake.notify()));
     sleep_until_rung(py, deadline, wait)
 }
 
@@ -159,15 +167,16 @@ fn sleep_until_rung(py: Python<'_>, deadline: Instant, wait: &BlockingWait) -> P
     }
 }
 
-/// Looks which large values are at this node already, if so many are not known to be: for a few milliseconds in all.
-pub fn look_near(py: Python<'_>, awaited: &[Awaited<'_>], count: usize) {
+/// Asks this node's object store which large values it has already, unless `count` are known to be
+/// local. Takes [`BRIEFLY`] at most in all.
+pub fn check_local_copies(py: Python<'_>, awaited: &[Awaited<'_>], count: usize) {
     if come(awaited) >= count.min(awaited.len()) {
         return;
     }
     let mut far = awaited.iter().filter_map(Awaited::far);
     py.detach(|| {
         let until = Instant::now() + BRIEFLY;
-        let ask = |session: &Inner, payload| session.objects()?.read(payload)?.ok();
+        let ask = |session: &SessionState, payload| session.objects()?.read(payload)?.ok();
         while Instant::now() < until {
             let asked: Vec<_> = far
                 .by_ref()
@@ -182,22 +191,22 @@ pub fn look_near(py: Python<'_>, awaited: &[Awaited<'_>], count: usize) {
             for (answer, index, mut reading) in asked {
                 let left = until.saturating_duration_since(Instant::now());
                 if let Some(Ok(_)) = reading.wait(Some(left)) {
-                    answer.set_here(index);
+                    answer.mark_local(index);
                 }
             }
         }
     });
 }
 
-/// Of so many values it is asked at a time whether they are at this node: far fewer than those whose answers a store
-/// keeps for who does not read them.
+/// How many values the object store is asked for at a time. Far fewer than the answers that the
+/// store keeps for a client that does not read them.
 const LOOKS_AT_A_TIME: usize = 4096;
 
-/// A payload with its data, wherever that is; in time. Signals are handled as they come, and a task gives up its CPU
-/// for what takes its time.
+/// Returns a payload with its data, wherever the data is; fails with a timeout after `deadline`.
+/// Handles signals. A task lends its CPU if it waits longer than [`BRIEFLY`].
 pub fn open(
     py: Python<'_>,
-    session: &Inner,
+    session: &SessionState,
     payload: &Payload,
     deadline: Option<Instant>,
 ) -> PyResult<Payload> {
@@ -234,36 +243,38 @@ fn open_from(
             }
             if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
                 let words = match py.detach(|| objects.lack_of_room()) {
-                    Some(lack) => format!("its data did not come in time: {}", lack.message()),
-                    None => "its data did not come in time; it may still come".into(),
+                    Some(lack) => format!("its data did not arrive in time: {}", lack.message()),
+                    None => "its data did not arrive in time; it may still arrive".into(),
                 };
-                let words = format!("the value is there, and {words}");
+                let words = format!("the value exists, but {words}");
                 return Err(raise(Error::timeout(words).ran(Ran::Maybe)));
             }
         }
     })
 }
 
-/// So long something may take that is nearly there. If the CPU were free for everything that is read from the disk,
-/// ever more tasks would begin, and have all memory in hand when one of them needs some.
+/// How long a wait for local data may take before the task lends its CPU. If a task lent its CPU
+/// for each read from the disk, more and more tasks would start, and together pin all memory when
+/// one of them needs some.
 const BRIEFLY: Duration = Duration::from_millis(100);
 
-/// Does what takes its time and knows nothing of signals, on a thread of its own. A signal that raises ends the
-/// wait for it; what it comes to is dropped then.
+/// Runs blocking work that signals cannot interrupt, on a new thread, and waits for its result. If
+/// a signal handler raises, the wait ends, and the result is dropped when it comes.
 pub fn interruptible<R: Send + 'static>(
     py: Python<'_>,
     work: impl FnOnce() -> R + Send + 'static,
 ) -> PyResult<R> {
-    let (tell, mut told) = mpsc::channel();
-    let work = move || drop(tell.send(work()));
+    let (result_sender, mut result_receiver) = mpsc::channel();
+    let work = move || drop(result_sender.send(work()));
     thread::Builder::new().name("marline-wait".into()).spawn(work)?;
     loop {
-        let told = &mut told; // Only this thread reads it, whoever has the interpreter meanwhile.
-        match py.detach(move || told.recv_timeout(SIGNALS_EVERY)) {
+        // Only this thread receives, whichever thread has the interpreter's lock meanwhile.
+        let result_receiver = &mut result_receiver;
+        match py.detach(move || result_receiver.recv_timeout(SIGNALS_EVERY)) {
             Ok(result) => return Ok(result),
             Err(RecvTimeoutError::Timeout) => py.check_signals()?,
             Err(RecvTimeoutError::Disconnected) => {
-                return Err(PyRuntimeError::new_err("it panicked"));
+                return Err(PyRuntimeError::new_err("the thread marline-wait panicked"));
             }
         }
     }

@@ -1,4 +1,14 @@
-//! What a program that submits work holds: tasks, values, actors, and waiting for them.
+//! The client: the handle of a program that submits work. Through it the program submits tasks,
+//! puts values, creates actors, and waits for results.
+//!
+//! A client only translates: each method asks the client's state machine in the node
+//! (`node/shells.rs`) and registers who waits for the answer. Where to look next:
+//!
+//! - `client/pending.rs`: results that have not arrived, and waiting for them.
+//! - `client/objects.rs`: which object store a large value goes to and comes from.
+//! - `client/pull.rs` and `client/upload.rs`: moving large values without blocking, and to other
+//!   machines.
+//! - `client/arguments.rs`: what must happen to arguments before a task or call is submitted.
 
 mod arguments;
 mod objects;
@@ -26,28 +36,30 @@ use marline_core::output::{Audience, OutputSource};
 use marline_core::payload::{Outcome, Value};
 use marline_core::spec::{ActorSpec, TaskSpec};
 use objects::NearbyStore;
-use pending::gone;
-use pull::Brings;
+use pending::session_over_error;
+use pull::ClientPulls;
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
-/// The most bytes of arguments or values: a message without what surrounds them.
+/// The most bytes of arguments or of values in one message: the message limit, less 1 MiB for the
+/// fields around them.
 const MAX_CARRIED_BYTES: usize = MAX_MESSAGE_BYTES - (1 << 20);
 
-/// A client of a cluster. Cheap to clone; its session ends with the last clone.
+/// A client of a cluster. Cheap to clone. Its session ends with the last clone.
 #[derive(Clone)]
 pub struct Client {
     shared: Arc<ClientShared>,
 }
 
-/// A client that does not keep its session. A clone is the same one.
+/// A weak reference to a client: it does not keep the session open. A clone refers to the same
+/// client.
 #[derive(Clone)]
 pub struct WeakClient(Weak<ClientShared>);
 
 impl WeakClient {
-    /// The client, if somebody has it still.
+    /// Returns the client, if a strong clone of it still exists.
     pub fn upgrade(&self) -> Option<Client> {
         self.0.upgrade().map(|shared| Client { shared })
     }
@@ -56,19 +68,22 @@ impl WeakClient {
 struct ClientShared {
     node: Arc<Node>,
     index: usize,
-    /// Its controller is elsewhere. Then the node lives for this client alone, and ends with it.
+    /// Whether its controller is in another process. Then the node exists for this client alone,
+    /// and closes with it.
     is_elsewhere: bool,
-    /// Asks the controller that is elsewhere; with the token that it asks for.
+    /// The handle for requests to the controller elsewhere, with its token. Created at the first
+    /// request.
     control: Mutex<Option<(Control, Token)>>,
-    /// How many of its sessions have ended.
+    /// How many sessions of this client have ended.
     ended: Arc<AtomicU64>,
-    /// The store of a worker of this machine, as far as it was looked for.
+    /// The object store of a worker on this machine, if the client has looked for one.
     near: Mutex<NearbyStore>,
-    /// How many values were put whose data is in a store, and how many of them its controller knows for sure.
+    /// How many values were put whose data is in an object store, and how many of those the
+    /// controller certainly knows.
     stored_puts: AtomicU64,
     confirmed_puts: AtomicU64,
-    brings: Brings,
-    /// It has left its cluster.
+    brings: ClientPulls,
+    /// Whether the client has left its cluster.
     left: AtomicBool,
 }
 
@@ -76,7 +91,7 @@ impl ClientShared {
     fn new(node: Arc<Node>, index: usize, is_elsewhere: bool) -> Arc<ClientShared> {
         let ended = node.with_state(|state, _| state.client(index).ended.clone());
         let (near, put, known) = (Mutex::default(), AtomicU64::new(0), AtomicU64::new(0));
-        let (brings, left) = (Brings::default(), AtomicBool::new(false));
+        let (brings, left) = (ClientPulls::default(), AtomicBool::new(false));
         let control = Mutex::default();
         Arc::new(ClientShared {
             node,
@@ -94,8 +109,8 @@ impl ClientShared {
 }
 
 impl ClientShared {
-    /// Whom to ask about the cluster, if its controller is elsewhere: it may be at another address than
-    /// before.
+    /// Returns the handle for requests to the controller, if it is elsewhere. The handle is
+    /// replaced when the controller's address or token has changed.
     fn control(&self) -> Result<Option<Control>, Error> {
         let Some((address, token)) = self.node.upstream() else { return Ok(None) };
         let mut cached = self.control.lock().expect("nothing panics under it");
@@ -122,22 +137,22 @@ impl Drop for ClientShared {
 }
 
 impl Client {
-    /// A client of a controller in the same process.
+    /// Creates a client of a controller in this process.
     pub(crate) fn new(node: Arc<Node>) -> Client {
         let index = node.host_client();
         Client { shared: ClientShared::new(node, index, false) }
     }
 
-    /// Connects to a controller at `host:port` or `unix:/path`. Without a token it is that of the
-    /// cluster's record, if the cluster runs on this machine for this user.
+    /// Connects to a controller at `host:port` or `unix:/path`. Without a token, uses the one in
+    /// the cluster's record, if the cluster runs on this machine for this user.
     pub fn connect(address: &str, token: Option<Arc<str>>) -> Result<Client, Error> {
         check_address(address)?;
         Client::connect_upstream(Upstream::named(address, token))
     }
 
-    /// Connects to the cluster that runs on this machine for this user. When that cluster has ended, the
-    /// client joins the next one that runs here. The token is that of the cluster's record, unless
-    /// another is given.
+    /// Connects to the cluster that runs on this machine for this user. When that cluster has
+    /// ended, the client joins the next one that runs here. Without a token, uses the one in the
+    /// cluster's record.
     pub fn connect_here(token: Option<Arc<str>>) -> Result<Client, Error> {
         let token = token.map_or(UpstreamToken::Recorded, UpstreamToken::Given);
         Client::connect_upstream(Upstream::Here { token })
@@ -146,7 +161,7 @@ impl Client {
     fn connect_upstream(upstream: Upstream) -> Result<Client, Error> {
         let found = upstream.find(None)?;
         let node = Node::new();
-        let index = node.seat_client(&found.address, found.token);
+        let index = node.add_client_shell(&found.address, found.token);
         let client = Client { shared: ClientShared::new(node, index, true) };
         let membership = Membership {
             shell: Shell::Client(index),
@@ -160,24 +175,25 @@ impl Client {
         Ok(client)
     }
 
-    /// The same, which its session does not wait for.
+    /// Returns a weak reference to this client.
     pub fn downgrade(&self) -> WeakClient {
         WeakClient(Arc::downgrade(&self.shared))
     }
 
-    /// Where its controller is, if that is elsewhere.
+    /// Returns the controller's address, if the controller is elsewhere.
     pub fn address(&self) -> Option<String> {
         self.shared.node.upstream().map(|(address, _)| address)
     }
 
-    /// Submits a task, if there is room; `Exhausted`, naming the limit, if there is none.
+    /// Submits a task. If there is no room, fails with `Exhausted`, which names the limit.
     pub fn try_submit(&self, spec: Arc<TaskSpec>) -> Result<Pending<Outcome>, Error> {
         let (tell, pending) = Pending::with_callback();
         self.try_submit_with_callback(spec, || tell)?;
         Ok(pending)
     }
 
-    /// The same; tells how it ended, if it was taken.
+    /// Like [`try_submit`](Client::try_submit), but calls the callback with the outcome. If this
+    /// fails, no callback is requested.
     pub fn try_submit_with_callback(
         &self,
         spec: Arc<TaskSpec>,
@@ -195,7 +211,9 @@ impl Client {
         })
     }
 
-    /// Submits a task whose items are taken while it runs, if there is room; tells how it ended, if it was taken.
+    /// Submits a task whose items are taken while it runs. If there is no room, fails with
+    /// `Exhausted`. The callback is called with the outcome. If this fails, no callback is
+    /// requested.
     pub fn try_submit_stream(
         &self,
         spec: Arc<TaskSpec>,
@@ -216,7 +234,8 @@ impl Client {
         Ok(stream)
     }
 
-    /// The same, blocking this thread until there is room.
+    /// Like [`try_submit_stream`](Client::try_submit_stream), but blocks this thread until there is
+    /// room.
     pub fn submit_stream(
         &self,
         spec: Arc<TaskSpec>,
@@ -225,12 +244,12 @@ impl Client {
         self.with_room(|| self.try_submit_stream(spec.clone(), &tell))
     }
 
-    /// Of the items of a stream, so many were taken in all.
+    /// Reports that `count` items of a stream were taken in all.
     pub(crate) fn took(&self, task: TaskId, count: u32) {
         self.with(|machine, effects| machine.report_consumed(task, count, effects));
     }
 
-    /// Wants no more items of a stream.
+    /// Closes a stream: cancels its producer.
     pub(crate) fn close_stream(&self, task: TaskId) {
         self.shared.node.with_state(|state, _| {
             let mut effects = Vec::new();
@@ -240,12 +259,12 @@ impl Client {
         });
     }
 
-    /// Submits a task, blocking this thread until there is room.
+    /// Submits a task. Blocks this thread until there is room.
     pub fn submit(&self, spec: Arc<TaskSpec>) -> Result<Pending<Outcome>, Error> {
         self.with_room(|| self.try_submit(spec.clone()))
     }
 
-    /// The same; tells how it ended, if it was taken.
+    /// Like [`submit`](Client::submit), but calls the callback with the outcome.
     pub fn submit_with_callback(
         &self,
         spec: Arc<TaskSpec>,
@@ -254,14 +273,15 @@ impl Client {
         self.with_room(|| self.try_submit_with_callback(spec.clone(), &tell))
     }
 
-    /// Tries until there is room. The tasks that make room may need the CPU of the one that waits for it, which lends
-    /// it.
+    /// Retries until there is room. The tasks that make room may need the CPU of the task that
+    /// waits here, so the waiting task lends its CPU.
     fn with_room<R>(&self, submit: impl Fn() -> Result<R, Error>) -> Result<R, Error> {
         let mut room = None;
         loop {
             match submit() {
                 Err(error) if error.kind() == ErrorKind::Exhausted => match &mut room {
-                    // Tried once more after this, so that no room made meanwhile is missed.
+                    // The loop tries once more after this, so that it does not miss room that
+                    // appeared meanwhile.
                     None => room = Some(self.room()),
                     Some(room) => wait_for_change(room)?,
                 },
@@ -270,35 +290,36 @@ impl Client {
         }
     }
 
-    /// Submits a task, waiting until there is room.
+    /// Submits a task. Waits without blocking the thread until there is room.
     pub async fn submit_async(&self, spec: Arc<TaskSpec>) -> Result<Pending<Outcome>, Error> {
         let mut room = None;
         loop {
             match self.try_submit(spec.clone()) {
                 Err(error) if error.kind() == ErrorKind::Exhausted => match &mut room {
                     None => room = Some(self.room()),
-                    Some(room) => room.changed().await.map_err(|_| gone())?,
+                    Some(room) => room.changed().await.map_err(|_| session_over_error())?,
                 },
                 result => return result,
             }
         }
     }
 
-    /// Ends the session now, whoever has clones still: what they ask for fails from now on.
+    /// Ends the session now, even if clones of the client exist. Their requests fail from now on.
     pub fn leave(&self) {
         self.shared.left.store(true, Ordering::Relaxed);
         self.shared.node.end_client(self.shared.index);
     }
 
-    /// What is done with warnings (they are printed to standard error, unless said otherwise).
+    /// Sets the function that shows warnings. By default they go to standard error.
     pub fn on_warning(&self, warn: impl Fn(&str) + Send + Sync + 'static) {
         let warn = Arc::new(warn);
         self.shared.node.with_state(|state, _| state.client(self.shared.index).warn = warn);
     }
 
-    /// What the work prints that this client submits, and the actors that it creates, from now on. What is
-    /// not taken in time is dropped and counted. It ends when this client leaves: if its cluster was lost and
-    /// comes back, what is submitted then is shown too.
+    /// Returns a receiver of the output of the work that this client submits, and of the actors
+    /// that it creates, from now on. Output that is not taken in time is dropped and counted. The
+    /// receiver closes when this client leaves. It stays open if the cluster is lost and comes
+    /// back: then it also receives the output of work that is submitted afterwards.
     pub fn output(&self) -> Result<OutputReceiver, Error> {
         let (output_sender, output_receiver) = OutputSender::new();
         self.shared.node.with_state(|state, _| {
@@ -308,8 +329,8 @@ impl Client {
         Ok(output_receiver)
     }
 
-    /// What this client submits from now on is a part of a task or an actor: whoever is shown what that
-    /// prints is shown what its parts print.
+    /// Declares that the work this client submits from now on is a part of a task or an actor. The
+    /// client that is shown the output of that task or actor is also shown the output of its parts.
     pub fn set_parent(&self, source: OutputSource) -> Result<(), Error> {
         self.with(|machine, effects| machine.show_output(Audience::OfSource(source), effects))
     }
@@ -318,7 +339,7 @@ impl Client {
         self.shared.node.with_state(|state, _| state.client(self.shared.index).room.subscribe())
     }
 
-    /// What is known of a task or a call.
+    /// Returns the status of a task or a call.
     pub fn status(&self, task: TaskId) -> Result<TaskStatus, Error> {
         match self.shared.control()? {
             Some(control) => control.task(task),
@@ -326,28 +347,28 @@ impl Client {
         }
     }
 
-    /// Stops a task or a call.
+    /// Cancels a task or a call.
     pub fn cancel(&self, task: TaskId, mode: CancelMode) {
         self.with(|machine, effects| machine.cancel(task, mode, effects));
     }
 
-    /// Announces a value that comes later, and can be needed from now on; it is held until it is
-    /// [released](Client::release).
+    /// Announces a value that will be [resolved](Client::resolve) later. Work can already need it.
+    /// The client holds it until it is [released](Client::release).
     pub fn announce(&self) -> Result<ObjectId, Error> {
         let object = crate::new_object_id();
         self.announce_as(object)?;
         Ok(object)
     }
 
-    /// The same under this id: a new one, or that of a result of a call that this client made and that comes to it
-    /// alone.
+    /// Like [`announce`](Client::announce), under this id. The id is a new one, or that of a result
+    /// of a call that this client made and whose result goes to this client alone.
     pub fn announce_as(&self, object: ObjectId) -> Result<(), Error> {
         self.with(|machine, effects| machine.announce(object, effects))
     }
 
-    /// The value of what was announced, or why there is none.
+    /// Gives an announced object its value, or the error why there is none.
     pub fn resolve(&self, object: ObjectId, value: Result<Value, Error>) {
-        // The value may be the result of work that ran.
+        // `Ran::Maybe`, because the value may be the result of work that ran.
         let fitting = |value: Value| {
             let fits = fits("the value's bytes", value.payload.len());
             fits.map(|()| value).map_err(|error| error.ran(Ran::Maybe))
@@ -363,7 +384,7 @@ impl Client {
         Ok(pending)
     }
 
-    /// The same; tells which it is.
+    /// Like [`get`](Client::get), but calls the callback with the value.
     pub fn get_with_callback(
         &self,
         object: ObjectId,
@@ -379,17 +400,17 @@ impl Client {
         })
     }
 
-    /// There is one more handle to a thing.
+    /// Counts one more handle to a referent.
     pub fn hold(&self, thing: Referent) {
         self.with(|machine, effects| machine.hold(thing, effects));
     }
 
-    /// There is one handle less to a thing.
+    /// Counts one handle less to a referent.
     pub fn release(&self, thing: Referent) {
         self.with(|machine, effects| machine.release(thing, effects));
     }
 
-    /// Creates an actor, or finds the one that has its name.
+    /// Creates an actor, or finds the actor that has its name.
     pub fn create_actor(
         &self,
         spec: Arc<ActorSpec>,
@@ -407,8 +428,8 @@ impl Client {
         })
     }
 
-    /// Tells when the first instance of an actor is ready, or why there will be none. Nobody is told if the session
-    /// ends before.
+    /// Calls the callback when the first instance of an actor is ready, or with the error why there
+    /// will be none. The callback is dropped if the session ends first.
     pub fn await_actor_ready(
         &self,
         actor: ActorId,
@@ -443,8 +464,8 @@ impl Client {
         })
     }
 
-    /// Blocks this thread until the controller has done all that this client told it. To be called before
-    /// somebody else speaks of it.
+    /// Blocks this thread until the controller has handled everything that this client sent before.
+    /// Call this before another process tells the controller about the same referents.
     pub fn sync(&self) -> Result<(), Error> {
         let put = self.shared.stored_puts.load(Ordering::Acquire);
         let (waiter, receiver) = oneshot();
@@ -463,8 +484,9 @@ impl Client {
         Ok(())
     }
 
-    /// The answer of what runs in this process, or one of its items, names these things: they are held until it has come, whenever
-    /// handles to them go. To be [told](Client::sync) before the answer is given.
+    /// Holds the referents that the answer of an attempt in this process contains, or one of its
+    /// items. They stay held until the answer has arrived at its caller, even if the handles to
+    /// them are dropped. [Sync](Client::sync) before the executor reports the answer.
     pub fn enclose(
         &self,
         call: AttemptId,
@@ -474,27 +496,29 @@ impl Client {
         self.with(|machine, effects| machine.enclose(call, item, things, effects))
     }
 
-    /// Whether its controller is in the same process: then it has heard whatever it was told.
+    /// Returns whether the controller is in this process. Then it has handled each message as soon
+    /// as the client sent it.
     pub fn is_local(&self) -> bool {
         !self.shared.is_elsewhere
     }
 
-    /// Ends an actor for good.
+    /// Deletes an actor.
     pub fn delete_actor(&self, actor: ActorId) -> Result<(), Error> {
         self.with(|machine, effects| machine.delete_actor(actor, effects))
     }
 
-    /// How many of its sessions have ended. What was put in one that has is gone.
+    /// Returns how many sessions of this client have ended. Objects that were put in an ended
+    /// session are gone.
     pub fn ended_sessions(&self) -> u64 {
         self.shared.ended.load(Ordering::Relaxed)
     }
 
-    /// Ends the current life of an actor, which lives on if it may be restarted.
+    /// Ends the current instance of an actor. The actor restarts if it may.
     pub fn kill_actor(&self, actor: ActorId) -> Result<(), Error> {
         self.with(|machine, effects| machine.kill_actor(actor, effects))
     }
 
-    /// Calls an actor; the values of the objects that the call needs go along.
+    /// Calls an actor. `values` are the values of the objects that the call needs.
     pub fn call(
         &self,
         spec: Arc<TaskSpec>,
@@ -506,8 +530,9 @@ impl Client {
         Ok(pending)
     }
 
-    /// The same; tells how it ended. Without values it waits until they are [supplied](Client::supply), and
-    /// calls of the same actor that are made after it wait behind it.
+    /// Like [`call`](Client::call), but calls the callback with the outcome. Without values, the
+    /// call waits until they are [supplied](Client::supply), and later calls of the same actor wait
+    /// behind it.
     pub fn call_with_callback(
         &self,
         spec: Arc<TaskSpec>,
@@ -518,7 +543,8 @@ impl Client {
         self.call_feeding(spec, values, deadline, tell, None)
     }
 
-    /// The same, of a call whose items are taken while it runs.
+    /// Like [`call_with_callback`](Client::call_with_callback), for a call whose items are taken
+    /// while it runs.
     pub fn call_stream(
         &self,
         spec: Arc<TaskSpec>,
@@ -553,7 +579,7 @@ impl Client {
         })
     }
 
-    /// The values of the objects that a call needs, or why there will be none.
+    /// Supplies the values of the objects that a call needs, or the error why there will be none.
     pub fn supply(&self, call: &TaskSpec, values: Result<Vec<Value>, Error>) {
         let fit = |values: &Vec<Value>| fits("the arguments", call.args.len() + carried(values));
         let values = values.and_then(|values| fit(&values).map(|()| values));
@@ -573,15 +599,15 @@ impl Client {
     }
 }
 
-/// Blocks this thread until there may be room. A task lends its CPU if that takes long: the first room of a new client
-/// comes soon.
+/// Blocks this thread until there may be room. A task lends its CPU if the wait takes longer than
+/// [`LEND_AFTER`]: a new client gets its first room sooner than that.
 fn wait_for_change(room: &mut watch::Receiver<u64>) -> Result<(), Error> {
     if !runs_here() {
-        return room.changed().wait().map_err(|_| gone());
+        return room.changed().wait().map_err(|_| session_over_error());
     }
     match room.changed().timeout(LEND_AFTER).wait() {
         Err(error) if error.kind() == marline_channel::ErrorKind::Timeout => {}
-        changed => return changed.map_err(|_| gone()),
+        changed => return changed.map_err(|_| session_over_error()),
     }
     let lent = {
         let mut changed = pin!(room.changed());
@@ -589,23 +615,25 @@ fn wait_for_change(room: &mut watch::Receiver<u64>) -> Result<(), Error> {
     };
     match lent {
         Ok(Some(Ok(()))) => Ok(()),
-        Ok(Some(Err(_)) | None) => Err(gone()),
-        // As many tasks wait as may: this one keeps its CPU, and others that end may make room.
-        Err(_) => room.changed().wait().map_err(|_| gone()),
+        Ok(Some(Err(_)) | None) => Err(session_over_error()),
+        // The worker has as many waiting tasks as it may have, so this task keeps its CPU. Other
+        // tasks that end may still make room.
+        Err(_) => room.changed().wait().map_err(|_| session_over_error()),
     }
 }
 
-/// What does not fit into a message would break the connection whenever it is sent: one to a controller, or one
-/// to an executor of this process's own.
+/// Checks that a payload fits into a message, to a controller or to an executor of this process's
+/// worker. A larger message would break the connection each time it is sent.
 fn fits(what: &str, bytes: usize) -> Result<(), Error> {
     if bytes <= MAX_CARRIED_BYTES {
         return Ok(());
     }
     Err(Error::too_large(format!(
-        "{what} are {bytes} bytes, the limit is {MAX_CARRIED_BYTES} (MAX_CARRIED_BYTES): pass less at a time"
+        "{what} are {bytes} bytes, the limit is {MAX_CARRIED_BYTES} (MAX_CARRIED_BYTES): pass fewer bytes at a time"
     )))
 }
 
+/// Returns the inline bytes of these values together.
 fn carried<'a>(values: impl IntoIterator<Item = &'a Value>) -> usize {
     values.into_iter().map(|value| value.payload.len()).sum()
 }

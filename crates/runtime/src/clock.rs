@@ -1,6 +1,8 @@
-//! The machine's clock that never goes back and does not stand still while the machine sleeps, read here
-//! and nowhere else. All processes of one machine read the same: a worker tells its executors by it when
-//! to stop.
+//! The clock of the machine (`CLOCK_BOOTTIME`). It never goes back, and it also counts while the
+//! machine sleeps. No other file of the runtime reads it.
+//!
+//! All processes of one machine read the same time. A worker relies on this: it gives its executors
+//! the time at which they must stop.
 
 use marline_core::time::Time;
 use rustix::time::{ClockId, clock_gettime};
@@ -19,7 +21,7 @@ impl Clock {
         Time::from_nanos(now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64)
     }
 
-    /// How long until `time`; nothing if it has passed.
+    /// Returns how long it is until `time`, or zero if `time` has passed.
     pub fn until(&self, time: Time) -> Duration {
         time.since(self.now())
     }

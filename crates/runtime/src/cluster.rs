@@ -1,5 +1,5 @@
-//! A whole cluster in one process: for tests, for programs that need no more, and as the start of
-//! everything larger.
+//! A whole cluster in one process: for tests, and for programs that need no more than one process.
+//! The clusters of several processes consist of the same parts (see `process.rs`).
 
 use crate::client::Client;
 use crate::executor::{Executors, Program};
@@ -14,14 +14,18 @@ use marline_core::worker;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A controller and workers in this process, with executors on threads. Ends when it is dropped.
+/// A controller and its workers in this process, with executors on threads. Dropping it ends the
+/// cluster.
 pub struct Cluster {
     node: Arc<Node>,
 }
 
 impl Cluster {
-    /// Starts a controller and `workers` workers that each offer `resources` and run `program`. A single one may have
-    /// a store of large values; several would bring each other what is in this process anyway.
+    /// Starts a controller and `workers` workers. Each worker offers `resources` and runs
+    /// `program`.
+    ///
+    /// Only a single worker gets the object store: several workers would copy values to each other
+    /// that are in this process already.
     pub fn local(
         workers: usize,
         resources: Resources,
@@ -29,7 +33,7 @@ impl Cluster {
         program: Arc<dyn Program>,
     ) -> Cluster {
         let node = Node::new();
-        // No other worker can join: a worker that knows more is not waited for.
+        // No other worker can join, so work that none of these workers can run fails at once.
         let config = controller::Config {
             unknown_task_wait: Duration::ZERO,
             ..controller::Config::default()
@@ -65,19 +69,19 @@ impl Cluster {
         self.node.host_worker(Executors::Threads(program), store, info, config);
     }
 
-    /// A client of this cluster.
+    /// Starts a client of this cluster.
     pub fn client(&self) -> Client {
         Client::new(self.node.clone())
     }
 
-    /// What happened so far.
+    /// Returns the controller's counters of what happened so far.
     pub fn counters(&self) -> Counters {
         self.node
             .with_state(|state, _| state.controller().map(controller::Controller::counters))
             .unwrap_or_default()
     }
 
-    /// The workers, and what is free there.
+    /// Returns the workers, with their free resources.
     pub fn workers(&self) -> Vec<WorkerStatus> {
         self.node
             .with_state(|state, _| state.controller().map(controller::Controller::list_workers))

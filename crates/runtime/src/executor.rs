@@ -1,11 +1,20 @@
-//! Executors: where user code runs. Here are what a program of the user's provides, and what user code
-//! can know of itself.
+//! Executors: the threads and processes of a worker that run user code. This file has the interface
+//! to the user's program, and the [`Context`] of running user code.
 //!
-//! `run.rs` runs user code, on a thread of the worker's process (`thread.rs`) or in a process of its own:
-//! `process.rs` is the worker's end of that, `child.rs` the executor's, `wire.rs` what they say to each
-//! other, `urgent_message.rs` what is heard while user code runs, `items.rs` what it gives meanwhile, `lifeline.rs` the file they share, `log.rs` what user code prints (`lines.rs` has it for whoever
-//! submitted it, `stderr_forwarding.rs` passes it on here). `memory.rs` looks whether there is enough. `command.rs` is the
-//! program that runs commands.
+//! - `run.rs` runs user code, in either kind of executor.
+//! - `thread.rs`: executors on threads of the worker's process.
+//! - `process.rs`: the worker's side of executor processes. `child.rs`: the executor's side.
+//!   `wire.rs`: their messages.
+//! - `urgent_message.rs`: requests that an executor receives while user code runs.
+//! - `items.rs`: what user code yields while it runs. `waiting.rs`: what happens while it waits for
+//!   other work.
+//! - `arguments.rs`: resolves arguments that are in object stores. `code.rs`: the code of
+//!   functions, for forked executors.
+//! - `lifeline.rs`: the file that a worker shares with its executor processes.
+//! - `log.rs`: the output of user code. `lines.rs`: that output for the client that submitted it.
+//!   `stderr_forwarding.rs`: that output on the worker's standard error.
+//! - `memory.rs` watches how much memory is left. `spin.rs` polls shortly before sleeping.
+//! - `command.rs`: the program that runs commands.
 
 mod arguments;
 pub(crate) mod child;
@@ -40,38 +49,41 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
-/// What the user's program can run.
+/// The functions and actor classes that an executor can run.
 pub trait Program: Send + Sync + 'static {
-    /// The names of its functions, and `actor:NAME` for its classes.
+    /// Returns the names of the functions, and `actor:NAME` for each class.
     fn provides(&self) -> Vec<String>;
 
     /// Runs a function.
     fn run(&self, invocation: &Invocation) -> Result<Reply, Error>;
 
-    /// Makes an actor.
+    /// Constructs an actor.
     fn construct(&self, invocation: &Invocation) -> Result<Arc<dyn Instance>, Error>;
 
-    /// Whether its functions and methods give items where an [invocation](Invocation::items) asks for them.
+    /// Returns whether functions and methods can yield items where an
+    /// [invocation](Invocation::items) asks for them.
     fn streams(&self) -> bool {
         false
     }
 
-    /// Whether the last value of each task is the code of its function.
+    /// Returns whether the last value of each task is the code of its function.
     fn comes_with_code(&self) -> bool {
         false
     }
 
-    /// Whether this is all of the code of that function. Called when the code arrives.
+    /// Returns whether `code` is the complete code of that function. Called when the code arrives.
     fn is_code_of(&self, _name: &str, _code: &Payload) -> bool {
         true
     }
 
-    /// What runs under this id is to stop, alone or with what it has submitted: its token is cancelled. Called
-    /// by a thread that must not wait; there is more to do only for code that cannot look at its token.
+    /// Called when the task or call with this id is cancelled, alone or with the work that it has
+    /// submitted. Its token is cancelled already; only code that cannot check its token needs more.
+    /// The thread that calls this must not wait.
     fn interrupted(&self, _task: TaskId, _alone: bool) {}
 }
 
-/// A program that provides nothing: of a worker whose executors run commands, or another runtime's code.
+/// A program that provides nothing, for a worker whose executors run commands or the code of
+/// another runtime.
 pub struct NoProgram;
 
 impl Program for NoProgram {
@@ -89,98 +101,100 @@ impl Program for NoProgram {
 }
 
 fn not_here(invocation: &Invocation) -> Error {
-    Error::not_found(format!("{:?} is not provided here", &*invocation.name))
+    Error::not_found(format!("{:?} is not provided by this worker", &*invocation.name))
 }
 
-/// An actor that was made.
+/// A constructed actor.
 pub trait Instance: Send + Sync + 'static {
-    /// Runs a method. As many calls come at a time as the actor's `max_concurrency` says.
+    /// Runs a method. Up to the actor's `max_concurrency` calls run at a time.
     fn call(&self, invocation: &Invocation) -> Result<Reply, Error>;
 
-    /// Whether calls only begin on the thread that makes them, and end later: then they are
-    /// [begun](Instance::begin) instead, as many at a time as the actor allows, without a thread for each.
+    /// Returns whether calls only start on the executor's thread and end later. Then each call goes
+    /// to [`start_async`](Instance::start_async). As many run at a time as the actor allows,
+    /// without a thread for each.
     fn is_async(&self) -> bool {
         false
     }
 
-    /// Starts from this state, which a call of `save_checkpoint` gave in an earlier life.
+    /// Restores the state that a call of `save_checkpoint` returned in an earlier instance.
     fn load_checkpoint(&self, _checkpoint: &Payload) -> Result<(), Error> {
         Err(Error::unsupported("this actor cannot read checkpoints"))
     }
 
-    /// A [reply](Reply::exits) said that the actor ends: the last that it can do.
+    /// Called after a [reply](Reply::exits) that ends the actor. The instance does nothing after
+    /// this.
     fn exit(&self) {}
 
-    /// Begins a method; `end` is told how it ended.
+    /// Starts a method. Calls `end` with the reply when the method has ended.
     fn start_async(&self, invocation: &Invocation, end: ReplyCallback) {
         end(self.call(invocation));
     }
 }
 
-/// Who is told how a call ended that was begun.
+/// The callback that takes the reply of a call that was started asynchronously.
 pub type ReplyCallback = Box<dyn FnOnce(Result<Reply, Error>) + Send>;
 
-/// What is to be run.
+/// A function, class or method to run, with its arguments.
 #[derive(Clone, Debug)]
 pub struct Invocation {
-    /// The function, class or method.
+    /// The name of the function, class or method.
     pub name: Arc<str>,
     /// The arguments, encoded.
     pub args: Payload,
-    /// The values of the references among them, in order.
+    /// The values of the references among the arguments, in order.
     pub values: Vec<Value>,
-    /// How many results are wanted.
+    /// The number of results that are expected.
     pub returns: u32,
-    /// Where it gives its items, if those are what is wanted of it; then it gives no results.
+    /// Where to yield items, if the caller expects a stream. Then there are no results.
     pub items: Option<ItemProducer>,
-    /// The GPUs it is given, by index.
+    /// The indexes of the GPUs that are granted.
     pub gpus: Arc<[u32]>,
 }
 
-/// What user code gave back.
+/// What user code returned.
 #[derive(Clone, Debug, Default)]
 pub struct Reply {
-    /// Its results.
+    /// The results.
     pub values: Vec<Value>,
-    /// Things that it kept references to.
+    /// The referents that user code still holds.
     pub kept: Vec<Referent>,
-    /// The actor ends itself after this call.
+    /// Whether the actor ends itself after this call.
     pub exits: bool,
 }
 
-/// What user code can know of itself while it runs.
+/// What user code can learn about itself while it runs.
 #[derive(Clone, Debug)]
 pub struct Context {
-    /// What it runs: the name of a function or a method.
+    /// The name of the function or method.
     pub name: Arc<str>,
-    /// The task or call.
+    /// The id of the task or call.
     pub task: TaskId,
-    /// Which try at it: a fencing token for effects outside Marline.
+    /// The number of the attempt. It is a fencing token for effects outside Marline.
     pub attempt: Attempt,
-    /// The actor it runs in.
+    /// The actor, if this is a call.
     pub actor: Option<ActorId>,
-    /// The epoch of that actor: a fencing token too.
+    /// The epoch of the actor. It is a fencing token too.
     pub actor_epoch: Option<ActorEpoch>,
-    /// The GPUs it was given, by index.
+    /// The indexes of the GPUs that are granted.
     pub gpus: Arc<[u32]>,
-    /// When it has run for as long as it may.
+    /// When the timeout of the task or call is over.
     pub deadline: Option<Instant>,
-    /// Cancelled when it is to stop.
+    /// Cancelled when the task or call must stop.
     pub cancel: CancelToken,
-    /// It is to stop with what it has submitted.
+    /// Set if the work that it has submitted must stop too.
     stops_all: Arc<AtomicBool>,
     waiting: waiting::CurrentWait,
     tell: Teller,
 }
 
 impl Context {
-    /// Whether it is to stop, and what it has submitted with it.
+    /// Returns whether the task or call was cancelled together with the work that it has submitted.
     pub fn stops_what_it_submitted(&self) -> bool {
         self.cancel.is_cancelled() && self.stops_all.load(Ordering::Relaxed)
     }
 }
 
-/// Whom an executor tells what it does.
+/// Where an executor reports what happens in it.
 #[derive(Clone)]
 struct Teller(run::ReportFn);
 
@@ -190,11 +204,11 @@ impl std::fmt::Debug for Teller {
     }
 }
 
-/// How a worker has its executors.
+/// How a worker runs its executors.
 pub(crate) enum Executors {
-    /// As threads of its own process.
+    /// As threads of its own process, which run this program.
     Threads(Arc<dyn Program>),
-    /// As processes, each its program started again.
+    /// As processes, each of which starts the worker's program again or is a fork.
     Processes(Arc<process::LaunchContext>),
 }
 
@@ -212,7 +226,8 @@ impl ExecutorHandle {
         }
     }
 
-    /// Ends it. Says whether that is all that will be heard of it.
+    /// Ends the executor. Returns `true` if it sends no more events after this, not even about its
+    /// death.
     pub fn end(self) -> bool {
         match self {
             ExecutorHandle::Thread(handle) => {
@@ -226,7 +241,7 @@ impl ExecutorHandle {
         }
     }
 
-    /// Asks something of it.
+    /// Sends a request that the executor receives while user code runs.
     pub fn ask(&self, ask: urgent_message::UrgentMessage) {
         match self {
             ExecutorHandle::Thread(handle) => handle.ask(ask),
@@ -239,12 +254,12 @@ thread_local! {
     static CURRENT: RefCell<Option<Context>> = const { RefCell::new(None) };
 }
 
-/// The context of the task or call that runs on this thread, if one does.
+/// Returns the context of the task or call that runs on this thread, if one does.
 pub fn context() -> Option<Context> {
     CURRENT.with_borrow(Clone::clone)
 }
 
-/// Whether a task or call runs on this thread.
+/// Returns whether a task or call runs on this thread.
 pub(crate) fn runs_here() -> bool {
     CURRENT.with_borrow(Option::is_some)
 }

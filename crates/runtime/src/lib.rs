@@ -1,11 +1,13 @@
 //! Processes, threads and sockets around the decisions of [`marline_core`].
 //!
-//! A *node* (`node.rs`) hosts the machines of one process, any of controller, worker and client, under one
-//! lock, and runs what happens to completion: a message between two machines of the process is a
-//! function call, not a socket. So an embedded submission decides, on the caller's own thread, which
-//! executor runs it; the executor's thread decides who hears of its end.
+//! A *node* (`node.rs`) holds the state machines of one process (any of controller, worker and
+//! client) under one lock. It handles each event and all that follows from it before it releases
+//! the lock. A message between two machines of one process is a function call, not a socket. So the
+//! thread that submits a task to an embedded cluster also decides which executor runs it, and the
+//! thread of that executor decides which callers hear of its end.
 //!
-//! Nothing here decides: an `if` about a task, an actor or a session belongs in `marline-core`.
+//! This crate decides nothing: an `if` about a task, an actor or a session belongs in
+//! `marline-core`.
 
 #![forbid(unsafe_code)]
 
@@ -50,17 +52,17 @@ pub use object_store::{
 
 use marline_core::id::{ActorId, ClusterId, ObjectId, SessionId, TaskId};
 
-/// A new id for a task or a call, that no other process makes.
+/// Returns a new id for a task or a call. No other process creates the same id.
 pub fn new_task_id() -> TaskId {
     TaskId::from_u128(uuid::Uuid::now_v7().as_u128())
 }
 
-/// A new id for a value.
+/// Returns a new id for a value.
 pub fn new_object_id() -> ObjectId {
     ObjectId::of(new_task_id(), 0)
 }
 
-/// A new id for an actor.
+/// Returns a new id for an actor.
 pub fn new_actor_id() -> ActorId {
     ActorId::from_u128(uuid::Uuid::now_v7().as_u128())
 }
@@ -73,7 +75,8 @@ fn new_session_id() -> SessionId {
     SessionId::from_u128(uuid::Uuid::now_v7().as_u128())
 }
 
-/// A new number for a store, that no other store has: the part of such an id that is random.
+/// Returns a random number that names an object store. No other store has it: it is the random half
+/// of a new UUID.
 fn new_store_number() -> u64 {
     uuid::Uuid::now_v7().as_u64_pair().1
 }

@@ -1,5 +1,10 @@
 //! The network: tonic servers and dialers that carry links between nodes. Nothing here looks into a
-//! message: frames go to the node, and what the node says goes out in batches.
+//! message of a link: received frames go to the node, and the frames that the node sends leave in
+//! batches.
+//!
+//! Start with `server.rs` (the accepting side), `dial.rs` (the connecting side) and `handshake.rs`
+//! (authentication). `frame_connection.rs` and `outbox.rs` carry the frames of links; `transfer.rs`
+//! and `upload.rs` carry the data of large values.
 
 pub(crate) mod address;
 mod control;
@@ -25,31 +30,33 @@ use std::cell::Cell;
 use std::time::Duration;
 use tokio::runtime::Runtime;
 
-/// The largest gRPC message: a payload at its limit, and what surrounds it.
+/// The largest gRPC message, in bytes: a payload at its limit, and the fields around it.
 pub(crate) const MAX_MESSAGE_BYTES: usize = 80 << 20;
-/// How much may be under way on one stream, and on one connection, before the receiver has read it.
+/// How many bytes may be under way on one gRPC stream before the receiver has read them.
 pub(crate) const STREAM_WINDOW_BYTES: u32 = 4 << 20;
+/// How many bytes may be under way on one gRPC connection before the receiver has read them.
 pub(crate) const CONNECTION_WINDOW_BYTES: u32 = 8 << 20;
-/// A connection on which nothing was heard for this long is asked for a sign of life, and is broken if
-/// none comes within as long again.
+/// How long a connection may be silent before this process asks the peer for a sign of life. If no
+/// answer comes within the same time again, the connection is broken.
 pub(crate) const KEEP_ALIVE: Duration = Duration::from_secs(10);
 
 thread_local! {
     static IS_IO: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Whether this is one of the threads that do input and output.
+/// Returns whether the current thread is one of the I/O threads.
 pub(crate) fn is_io_thread() -> bool {
     IS_IO.get()
 }
 
-/// This is one of them from now on.
+/// Marks the current thread as an I/O thread from now on.
 pub(crate) fn mark_io_thread() {
     IS_IO.set(true);
 }
 
-/// The threads that do all input and output of this process: one unless `MARLINE_IO_THREADS` says more,
-/// since one does it with fewer wake-ups.
+/// Returns the runtime of the threads that do all input and output of this process. It has one
+/// thread unless `MARLINE_IO_THREADS` sets another number (1 to 64): one thread needs fewer
+/// wake-ups.
 pub(crate) fn io() -> &'static Runtime {
     static IO: PerProcess<Runtime> = PerProcess::new();
     IO.get_or_init(|| {
@@ -60,6 +67,6 @@ pub(crate) fn io() -> &'static Runtime {
             .on_thread_start(|| IS_IO.set(true))
             .enable_all()
             .build()
-            .expect("a thread for input and output can be started")
+            .expect("the operating system can start an I/O thread")
     })
 }

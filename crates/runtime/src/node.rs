@@ -1,19 +1,26 @@
-//! A node: the machines of one process, under one lock, and what happens between them run to
-//! completion.
+//! A node: the state machines of one process under one lock, and the shells that carry out what the
+//! machines decide.
 //!
-//! Whoever brings an event (a user's call, an executor's end, a timer) takes the lock, hands the event
-//! to its machine, and does what the machines say until they say nothing more. Messages between
-//! machines of this process are queued in `todo` and handled in order before the lock is released.
+//! A thread that brings an event (a user's call, an executor's report, a timer) does all of this:
 //!
-//! What must happen outside the lock (waking those who wait for a result) is collected and done after
-//! it is released. Commands to executors are sent under the lock, so that their order is the order
-//! in which they were decided; sending never blocks.
+//! 1. It takes the lock and hands the event to its machine.
+//! 2. It carries out the effects that the machine returns, and handles the events that these cause,
+//!    until none is left. Messages between machines of this process are queued in `todo` and
+//!    handled in order.
+//! 3. It releases the lock, and then carries out the [`DeferredAction`]s: what must happen outside
+//!    the lock, such as waking the threads that wait for a result.
+//!
+//! Commands to executors are sent under the lock, so they arrive in the order in which they were
+//! decided. Sending them never blocks.
+//!
+//! Where to look next: `shells.rs` (workers and clients), `controller.rs`, `links.rs` (other
+//! processes), `remote.rs` (joining), `timer.rs`.
 
-mod bring;
 mod control;
 mod controller;
 mod links;
 mod output;
+mod pull;
 mod remote;
 mod shells;
 mod timer;
@@ -62,92 +69,98 @@ pub(crate) struct Node {
     state: Mutex<NodeState>,
     clock: Clock,
     began: Time,
-    /// What executors of this node's workers print.
+    /// The output of the executors of this node's workers.
     logs: Arc<Logs>,
-    /// What executors said while somebody else had the lock: whoever has it hears it before it is
-    /// released, or right after.
+    /// Reports of executors that arrived while another thread had the lock. That thread handles
+    /// them before it releases the lock, or right after.
     executor_events: Mutex<Vec<(usize, worker::Event)>>,
     alarm: Alarm,
     me: Weak<Node>,
 }
 
-/// How often one thread hears executors after it did what it came for.
+/// How many batches of executor reports one thread handles after its own event. Then the timer's
+/// thread continues, so that busy executors do not hold up the thread for long.
 const MAX_ROUNDS: usize = 16;
 
-/// What a node hosts.
+/// The machines of a node, and what their shells need.
 #[derive(Default)]
 pub(crate) struct NodeState {
     controller: Option<Controller>,
-    /// Which cluster that controller has.
+    /// The cluster of that controller.
     cluster: ClusterId,
     workers: Vec<WorkerShell>,
     clients: Vec<Option<ClientShell>>,
-    /// What each worker offers, by its seat, and the controller that is elsewhere.
+    /// The resources that each worker offers, by the worker's index.
     offers: Map<usize, Resources>,
+    /// The address of the controller elsewhere, if this process has joined one.
     upstream: Option<String>,
-    /// Where each session of this process sits.
+    /// The shell of each session that this process hosts or has a link to.
     shells: Map<Session, Shell>,
-    /// Who asks to join at the moment, and the session that was opened for it.
+    /// The shell that is joining at the moment.
     joining: Option<Shell>,
+    /// The session that the controller opened for a process elsewhere that is joining.
     opened: Option<Session>,
-    /// Which process each session elsewhere is, where that is known.
+    /// The process of each session elsewhere, where that is known.
     processes: BTreeMap<Session, ProcessIdentity>,
-    /// Links to other processes.
+    /// The links to other processes.
     links: BTreeMap<LinkId, LinkEnd>,
-    /// What direct calls of this process's clients carry.
+    /// The token that direct calls of this process's clients carry.
     token: Token,
-    /// Who waits for ends of tasks of this node's controller.
+    /// The callers that wait for tasks of this node's controller to end.
     waits: TaskWaits,
-    /// Who waits for this node's controller to have wound up.
+    /// The callers that wait until this node's controller has shut down.
     ending: Vec<oneshot::Sender<()>>,
+    /// The events to handle before the lock is released, in order.
     todo: VecDeque<Todo>,
-    /// Done when the lock is released.
+    /// The actions to carry out after the lock is released.
     outside: Vec<DeferredAction>,
-    /// What the alarm is set to.
+    /// The time to which the alarm is set.
     alarm_at: Option<Time>,
     closed: bool,
 }
 
-/// A place at a node.
+/// The shell of a session: where its machine is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Shell {
     Worker(usize),
     Client(usize),
-    /// In another process, at the end of a link of this node's controller.
+    /// A worker in another process, at the end of a link of this node's controller.
     RemoteWorker,
+    /// A client in another process, at the end of a link of this node's controller.
     RemoteClient,
 }
 
-/// What is to be handled before the lock is released.
+/// An event to handle before the lock is released.
 enum Todo {
     Controller(controller_machine::Event),
     Worker(usize, worker::Event),
     Client(usize, client::Event),
 }
 
-/// What is done when the lock is released.
+/// What to do after the lock is released.
 enum DeferredAction {
     Ended(Callback<Outcome>, Outcome),
     Actor(oneshot::Sender<Result<ActorId, Error>>, Result<ActorId, Error>),
-    Born(Vec<Callback<Result<(), Error>>>, Result<(), Error>),
+    CallBackReady(Vec<Callback<Result<(), Error>>>, Result<(), Error>),
     Found(oneshot::Sender<Result<FoundActor, Error>>, Result<FoundActor, Error>),
     Object(Callback<Result<Value, Error>>, Result<Value, Error>),
     Located(oneshot::Sender<Copies>, Copies),
-    /// Something came of a stream.
+    /// Items of a stream, or its end, have arrived.
     Ring(Vec<Ring>),
-    /// An executor's thread is to be started.
+    /// Start an executor's thread.
     Start(thread::ThreadStart),
-    /// A user is to be warned.
+    /// Warn the user.
     Warn(Warn, String),
-    /// A worker has left, a controller has wound up, or a client's words are done.
-    Left(oneshot::Sender<()>),
-    /// Enough of what somebody waits for has ended.
+    /// A worker has left, a controller has shut down, or the controller has handled all messages of
+    /// a client.
+    SendDone(oneshot::Sender<()>),
+    /// Enough of the tasks that a caller waits for have ended.
     Wake(Arc<Notify>),
-    /// Frames were put into an outbox.
+    /// Send the frames in an outbox.
     Flush {
         outbox: Outbox,
-        /// Whether the peer has little on its way already: then this thread writes, so that nobody else
-        /// has to wake up for it. Otherwise it is quicker to collect some.
+        /// Whether this thread writes the frames itself, which saves waking another thread. It does
+        /// if little is on its way to the peer. Otherwise it is faster to collect several frames.
         at_once: bool,
     },
     /// Connect a client's link to a worker elsewhere.
@@ -161,11 +174,11 @@ enum DeferredAction {
 
 impl DeferredAction {
     fn carry_out(self, node: &Weak<Node>) {
-        // Whoever waited may have given up: then nobody is told.
+        // A send fails if the receiver was dropped: its caller has given up.
         match self {
             DeferredAction::Ended(tell, outcome) => tell(outcome),
             DeferredAction::Actor(waiter, actor) => drop(waiter.send(actor)),
-            DeferredAction::Born(tells, outcome) => {
+            DeferredAction::CallBackReady(tells, outcome) => {
                 tells.into_iter().for_each(|tell| tell(outcome.clone()));
             }
             DeferredAction::Found(waiter, actor) => drop(waiter.send(actor)),
@@ -174,7 +187,7 @@ impl DeferredAction {
             DeferredAction::Ring(rings) => rings.into_iter().for_each(|ring| ring()),
             DeferredAction::Start(start) => start.start(),
             DeferredAction::Warn(warn, words) => warn(&words),
-            DeferredAction::Left(waiter) => drop(waiter.send(())),
+            DeferredAction::SendDone(waiter) => drop(waiter.send(())),
             DeferredAction::Wake(waiter) => waiter.notify_one(),
             DeferredAction::Flush { outbox, at_once } => outbox.flush(at_once || is_io_thread()),
             DeferredAction::Call { me, host, address, token } => {
@@ -185,7 +198,7 @@ impl DeferredAction {
 }
 
 impl Node {
-    /// A node that hosts nothing yet.
+    /// Creates a node that hosts no machine yet.
     pub fn new() -> Arc<Node> {
         let node = Arc::new_cyclic(|me| Node {
             state: Mutex::new(NodeState::default()),
@@ -204,7 +217,7 @@ impl Node {
         self.state.lock().expect("no user code runs under a node's lock")
     }
 
-    /// Does something with the state, and everything that follows from it.
+    /// Calls `what` with the state, and handles all that follows from it.
     pub(crate) fn with_state<R>(&self, what: impl FnOnce(&mut NodeState, Time) -> R) -> R {
         let now = self.clock.now();
         let mut state = self.lock();
@@ -214,12 +227,12 @@ impl Node {
         result
     }
 
-    /// Does what follows, releases the lock, and does what is left.
+    /// Handles the events that are left, releases the lock, and carries out the deferred actions.
     fn run_and_unlock(&self, mut state: MutexGuard<'_, NodeState>, now: Time) {
         self.run_to_completion(&mut state, now);
-        let said = std::mem::take(&mut *self.said());
-        let heard = said.into_iter().map(|(worker, event)| Todo::Worker(worker, event));
-        state.todo.extend(heard);
+        let reports = std::mem::take(&mut *self.lock_executor_events());
+        let events = reports.into_iter().map(|(worker, event)| Todo::Worker(worker, event));
+        state.todo.extend(events);
         self.run_to_completion(&mut state, now);
         let outside = std::mem::take(&mut state.outside);
         if let Some(next) = state.next_wake()
@@ -234,22 +247,27 @@ impl Node {
         }
     }
 
-    fn said(&self) -> MutexGuard<'_, Vec<(usize, worker::Event)>> {
+    fn lock_executor_events(&self) -> MutexGuard<'_, Vec<(usize, worker::Event)>> {
         self.executor_events.lock().expect("nothing panics under it")
     }
 
-    /// Hears what was said while the lock was taken and not heard by who had it. If somebody has it now,
-    /// that one looks again when it has released it: it was put there before. Executors that are quick
-    /// keep nobody for long: after some rounds the timer's thread goes on.
+    /// Handles the executor reports that arrived while another thread had the lock and that it did
+    /// not handle.
+    ///
+    /// No report is left behind. A report is pushed before its thread tries the lock. If the lock
+    /// is taken now, the thread that has it looks again after it has released it.
+    ///
+    /// After [`MAX_ROUNDS`] rounds the timer's thread continues, so that busy executors do not hold
+    /// up this thread.
     fn deliver_late_events(&self) {
         for _ in 0..MAX_ROUNDS {
-            if self.said().is_empty() {
+            if self.lock_executor_events().is_empty() {
                 return;
             }
             let Ok(state) = self.state.try_lock() else { return };
             self.run_and_unlock(state, self.clock.now());
         }
-        if !self.said().is_empty() {
+        if !self.lock_executor_events().is_empty() {
             self.alarm.set(self.clock.now());
         }
     }
@@ -264,7 +282,7 @@ impl Node {
         }
     }
 
-    /// Starts a controller here, of a cluster of its own.
+    /// Starts the controller of a new cluster in this node.
     pub fn host_controller(&self, config: controller_machine::Config) {
         self.with_state(|state, _| {
             let config = controller_machine::Config { epoch: this_start(), ..config };
@@ -273,7 +291,7 @@ impl Node {
         });
     }
 
-    /// Which start of which cluster the controller of this node is.
+    /// Returns the cluster of this node's controller, and which start of the controller this is.
     pub fn incarnation(&self) -> ClusterIdentity {
         self.with_state(|state, _| {
             let controller = state.controller.as_ref().expect("this node has a controller");
@@ -281,7 +299,7 @@ impl Node {
         })
     }
 
-    /// Starts a worker here; says where it sits.
+    /// Starts a worker in this node. Returns its shell.
     pub fn host_worker(
         &self,
         executors: Executors,
@@ -293,12 +311,12 @@ impl Node {
         self.with_state(|state, now| state.join_worker(me, now, executors, store, offer, config))
     }
 
-    /// Starts a client here; says which.
+    /// Starts a client in this node. Returns its index.
     pub fn host_client(&self) -> usize {
         self.with_state(|state, now| state.join_client(now))
     }
 
-    /// The store of this node, if a worker of this process has one.
+    /// Returns a handle to the object store of this node, if a worker of this process has one.
     pub fn objects(&self) -> Option<ObjectStoreHandle> {
         self.store().map(ObjectStoreHandle::here)
     }
@@ -309,39 +327,42 @@ impl Node {
         })
     }
 
-    /// What direct calls of this process's clients carry, from now on.
+    /// Sets the token that direct calls of this process's clients carry from now on.
     pub fn set_token(&self, token: Token) {
         self.with_state(|state, _| state.token = token);
     }
 
-    /// The controller that is elsewhere, and the token that its clients in this process have.
+    /// Returns the address of the controller elsewhere, and the token that clients of this process
+    /// use.
     pub fn upstream(&self) -> Option<(String, Token)> {
         self.with_state(|state, _| Some((state.upstream.clone()?, state.token.clone())))
     }
 
-    /// What direct calls of this process's clients carry.
+    /// Returns the token that direct calls of this process's clients carry.
     pub fn token(&self) -> Token {
         self.with_state(|state, _| state.token.clone())
     }
 
-    /// Ends a client's session; its handle lives on.
+    /// Ends a client's session, while handles to the client still exist.
     pub fn end_client(&self, index: usize) {
         self.with_state(|state, _| state.leave_client(index));
     }
 
-    /// Ends a client's session.
+    /// Ends a client's session and frees its index. Nothing refers to the client any more.
     pub fn leave_client(&self, index: usize) {
         self.with_state(|state, _| state.leave_client(index));
         self.with_state(|state, _| state.remove_client_shell(index));
     }
 
-    /// An executor said something. It does not wait for the lock: if somebody has it, that one hears.
+    /// Handles a report of an executor. Does not wait for the lock: if another thread has it, that
+    /// thread handles the report.
     pub(crate) fn deliver_executor_event(&self, worker: usize, event: worker::Event) {
-        self.said().push((worker, event));
+        self.lock_executor_events().push((worker, event));
         self.deliver_late_events();
     }
 
-    /// Ends everything here: executors stop when they are idle, whoever waits is told.
+    /// Ends everything in this node: executors stop when they are idle, and callers that wait are
+    /// woken.
     pub fn close(&self) {
         let stores = self.with_state(|state, _| {
             state.close();
@@ -356,7 +377,7 @@ impl Node {
 }
 
 impl NodeState {
-    /// When something is due.
+    /// Returns when the next timer of a machine is due.
     fn next_wake(&self) -> Option<Time> {
         let controller = self.controller.as_ref().and_then(Controller::next_wake);
         let workers = self.workers.iter().filter_map(|shell| shell.machine.next_wake());
@@ -364,7 +385,7 @@ impl NodeState {
         workers.chain(clients).chain(controller).min()
     }
 
-    /// Has every machine look at the clock.
+    /// Queues an event for every machine that time has passed.
     fn time_passed(&mut self) {
         if self.controller.is_some() {
             self.todo.push_back(Todo::Controller(controller_machine::Event::TimePassed));
@@ -378,11 +399,13 @@ impl NodeState {
     }
 }
 
-/// Which start of a controller this is: milliseconds since 2020, which no earlier start has reached, as
-/// long as the wall clock of its machine does not go back across a restart.
+/// Returns the epoch of a controller that starts now: the milliseconds since 2020. It is larger
+/// than that of any earlier start, as long as the machine's wall clock does not go back across a
+/// restart.
 fn this_start() -> ControllerEpoch {
     let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     ControllerEpoch(since_1970.saturating_sub(UNTIL_2020).as_millis() as u64 + 1)
 }
 
+/// From 1970 to 2020.
 const UNTIL_2020: Duration = Duration::from_secs(1_577_836_800);

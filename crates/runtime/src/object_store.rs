@@ -1,17 +1,21 @@
-//! A node's store of large values: shared memory, the disk, and who reads what.
+//! A node's object store: shared memory, the disk, and the processes that read large values.
 //!
-//! What is decided is decided in [`marline_core::store`]; here are the memory, the files and the sockets. The
-//! process of a worker has the store. Its executors ask for room and for values over a socket each, and fill and
-//! read them in place ([`remote`]); whoever lives in the worker's own process does so without ([`Store`]).
-//! [`Objects`] is either of them.
+//! [`marline_core::object_store`] decides; this module owns the memory, the files and the sockets.
+//! The process of a worker owns the store. Its executors request room and values over one socket
+//! each, and fill and read them in place ([`store_client`]). Code in the worker's own process calls
+//! [`ObjectStore`] directly. [`ObjectStoreHandle`] is either of the two.
 //!
-//! Objects have names, which the whole cluster knows; data in this store has numbers ([`BlobId`]), which are never used
-//! again. Data is its maker's until the cluster keeps it ([`Store::keep`]), which keeps it until it is to be forgotten.
-//! A process is gone for the store when its worker has seen to all that it said and its socket has ended: until
-//! then it, or a fork of it, may read what it has pinned.
+//! An object has a name that the whole cluster knows. Its data in this store is a blob with a
+//! number ([`BlobId`]) that is never used again. A blob belongs to the process that made it until
+//! the cluster retains it ([`ObjectStore::retain`]). From then on the store has it until the
+//! cluster evicts it.
 //!
-//! Locks: whoever has a node's lock may take the store's, not the other way round. What a store says to its node
-//! is said when its lock is released.
+//! The store treats a process as gone when the worker has handled everything that the process
+//! reported, and the socket of the process has ended. Until then the process, or a fork of it, may
+//! read the blobs that it has pinned.
+//!
+//! Locks: a thread with a node's lock may take the store's lock, but not the other way round.
+//! Events for the node are delivered after the store's lock is released.
 
 mod allocation;
 mod backoff;
@@ -72,73 +76,76 @@ use std::time::Duration;
 use store_protocol::GrantedBlob;
 use tokio::sync::Notify;
 
-/// Which making of a value some data is: the store where it was made, and its number there. Copies are of the making
-/// that they were copied from.
+/// The version of an object's data: the store where the data was made, and the blob's number there.
+/// A copy has the version of the blob that it was copied from.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct DataVersion(pub u128);
 
-/// The process that has the store.
+/// The process that owns the store.
 const OWN_PROCESS: ProcessId = ProcessId(0);
 
-/// See the [module](self). A clone is the same one.
+/// See the [module](self). A clone is the same store.
 #[derive(Clone)]
 pub(crate) struct ObjectStore(Arc<ObjectStoreShared>);
 
 struct ObjectStoreShared {
-    /// Which process has it. A fork of that has the same memory, and leaves everything else alone.
+    /// The id of the process that owns the store. A fork of it shares the memory, and must not
+    /// touch anything else.
     process: u32,
-    /// What tells it from all other stores.
+    /// The number that tells this store from all others.
     number: u64,
     state: Mutex<ObjectStoreState>,
     arena: Arena,
-    /// Where this process sees what it reads: it cannot write there.
+    /// The segments that this process has mapped to read. It cannot write there.
     windows: MappedSegments,
     clock: Clock,
-    /// Whose store it is: the worker at this place of this node.
+    /// The worker that has this store: its node, and its index there.
     owner: OnceLock<(Weak<Node>, usize)>,
-    /// The time when something is due may have changed.
+    /// Notified when the time of the next due event may have changed.
     due: Arc<Notify>,
     timer: OnceLock<()>,
 }
 
-/// What is there, and who waits.
+/// The state of a store: its blobs, and the requests that wait.
 struct ObjectStoreState {
     machine: machine::ObjectStore,
     arena: Arena,
     me: Weak<ObjectStoreShared>,
     disk: Option<Disk>,
     bodies: BlobIndex,
-    /// Who made what is neither kept nor forgotten yet.
+    /// The makers of blobs that the cluster neither retains nor has evicted yet.
     makers: Map<BlobId, ProcessId>,
-    /// What other processes fill.
+    /// The blobs that other processes fill.
     filling: Map<BlobId, Writable>,
-    /// What is on the disk.
+    /// The blobs on the disk.
     spilled: Map<BlobId, Arc<SpilledBlock>>,
-    /// What was copied from other stores, where it was made.
+    /// The versions of blobs that were copied from other stores.
     copied: Map<BlobId, DataVersion>,
     requests: Map<RequestId, PendingRequest>,
     peers: Map<ProcessId, ProcessConnection>,
-    /// What is looked for elsewhere, and for whom.
+    /// The objects that the store looks for elsewhere, and for which requests.
     missing: Map<ObjectId, MissingObject>,
     pulls: Pulls,
     saving: DurableSaves,
-    /// What clients elsewhere have sent: who is told when it is kept.
+    /// The uploads of clients elsewhere that the cluster does not retain yet, and who is notified
+    /// when it does.
     sent: Map<ObjectId, oneshot::Sender<()>>,
-    /// What others are told who have data.
+    /// The credentials for connections to other nodes.
     secret: Credentials,
-    /// The session of the worker whose store it is.
+    /// The session of the worker that has this store.
     worker: Option<Session>,
     next_request: u64,
     next_process: u64,
-    /// Everybody is being heard.
+    /// Whether [`hear_all`](Self::hear_all) is running.
     is_hearing: bool,
-    /// Processes of which nothing may be left. They are seen off when what is being done is done: it may be about them.
+    /// The processes that may be gone. `enter` removes them at its end, because the step that it
+    /// runs may be about them.
     ended: Vec<ProcessId>,
-    /// Done when the lock is released.
+    /// The actions to carry out after the lock is released.
     outside: Vec<DeferredAction>,
 }
 
-/// What a store says of the data of an object.
+/// The store's view of one object's data.
 pub(crate) struct LocalObject {
     pub object: ObjectId,
     pub bytes: u64,
@@ -147,59 +154,59 @@ pub(crate) struct LocalObject {
     pub on_disk: bool,
 }
 
-/// What is looked for elsewhere.
+/// An object that this store does not have and that some request or order needs.
 #[derive(Default)]
 struct MissingObject {
-    /// Who waits for it.
+    /// The requests that wait for the data.
     requests: Vec<RequestId>,
-    /// It was asked who has it, or told: whatever that leads to goes on with it.
+    /// Whether a lookup or a pull is under way. Its result decides the next step.
     begun: bool,
-    /// It was asked, and is not answered.
+    /// Whether the worker was asked for the copies and has not answered yet.
     waits: bool,
-    /// It is asked again after a pause.
+    /// Whether the next lookup follows after a pause.
     pauses: bool,
-    /// The worker was told to bring it: if it does not come, it says so.
+    /// Whether the controller ordered this pull. If the pull fails, the store reports it.
     is_ordered: bool,
     tries: Backoff,
-    /// What has come of it, while it is looked for who has the rest.
+    /// The pieces that have arrived, while the store looks for another node with the rest.
     coming: Option<PartialTransfer<(BlobId, Writable)>>,
 }
 
-/// Who asked for something.
+/// A request that is not answered yet.
 struct PendingRequest {
     process: ProcessId,
     answer: ReplyTo,
-    /// The object that it wants to read, wherever that is.
+    /// The object that the process wants to read, wherever it is.
     seeks: Option<ObjectId>,
 }
 
 enum ReplyTo {
-    /// Somebody in this process, who is to fill it.
+    /// To a thread of this process, which fills the room.
     Fill(oneshot::Sender<Result<Allocation, Error>>),
-    /// ... or to read it.
+    /// To a thread of this process, which reads the blob.
     Read(oneshot::Sender<Result<Pinned, Error>>),
-    /// Another process, by the number it gave.
+    /// To another process, under the number of its request.
     Peer { number: u64 },
-    /// Whoever asked has let go of it.
+    /// To no process: the request was cancelled.
     Nobody,
 }
 
-/// What is done when the lock is released.
+/// An action to carry out after the lock is released.
 enum DeferredAction {
     Fill(oneshot::Sender<Result<Allocation, Error>>, Result<(BlobId, Writable), Error>),
     Read(oneshot::Sender<Result<Pinned, Error>>, Result<GrantedBlob, Error>),
     DeliverToWorker(worker::Event),
-    /// It is asked again who has the data of an object.
+    /// Look for the data of an object again after a pause.
     AskLater(ObjectId, Duration),
-    /// What has come of it is let go of, if the rest has not come by then.
+    /// Drop the received pieces of an object, if no more have arrived by then.
     LetGoLater(ObjectId, Option<Session>, Duration),
-    /// What was sent here is kept.
+    /// Report that the cluster retains an upload.
     Kept(oneshot::Sender<()>),
-    /// The time when something is due may have changed.
+    /// The time of the next due event may have changed.
     Due,
-    /// Memory that nobody uses goes back to the system.
-    GiveBack,
-    /// So does that of a segment which is gone.
+    /// Return unused memory to the system.
+    TrimMemory,
+    /// Return the memory of a removed segment to the system.
     Gone(RemovedSegment),
 }
 
@@ -256,8 +263,8 @@ impl ObjectStore {
         ObjectStore(shared)
     }
 
-    /// Whose store it is.
-    pub fn belongs_to(&self, node: Weak<Node>, worker: usize) {
+    /// Sets the worker that has this store.
+    pub fn set_node(&self, node: Weak<Node>, worker: usize) {
         let _ = self.0.owner.set((node, worker));
     }
 
@@ -265,7 +272,7 @@ impl ObjectStore {
         self.0.state.lock().expect("nothing panics under it")
     }
 
-    /// Does something with the state, releases the lock, and does what follows.
+    /// Runs `what` on the state, releases the lock, and carries out the deferred actions.
     fn enter<R>(&self, what: impl FnOnce(&mut ObjectStoreState, Time) -> R) -> R {
         let mut state = self.lock();
         let now = self.0.clock.now();
@@ -283,7 +290,8 @@ impl ObjectStore {
 
     fn carry_out(&self, outside: DeferredAction) {
         match outside {
-            // If nobody waits for it any more, or stops before it has looked, it is given back as it is dropped.
+            // If the caller has gone, or goes before it reads the value, the drop returns the room
+            // or the pin.
             DeferredAction::Fill(to, given) => {
                 let given = given.map(|(blob, room)| Allocation::new(self.clone(), blob, room));
                 drop(to.send(given));
@@ -309,9 +317,9 @@ impl ObjectStore {
                 self.0.timer.get_or_init(|| drop(io().spawn(keep_time(Arc::downgrade(&self.0)))));
                 self.0.due.notify_one();
             }
-            DeferredAction::GiveBack => {
+            DeferredAction::TrimMemory => {
                 let arena = self.0.arena.clone();
-                // It takes its time. If the system does not take it, it is used again all the same.
+                // This takes a while. Memory that the system does not take is simply used again.
                 io().spawn_blocking(move || drop(arena.trim()));
             }
             DeferredAction::Gone(gone) => {
@@ -324,12 +332,13 @@ impl ObjectStore {
         }
     }
 
-    /// Whether this process has it, and is not a fork of that one.
+    /// Returns whether this process owns the store, and is not a fork of the owner.
     fn is_ours(&self) -> bool {
         self.0.process == std::process::id()
     }
 
-    /// Does something with the state after a while, if it is there by then. Nobody blocks meanwhile.
+    /// Runs `what` on the state after a while, if the store still exists. Blocks no thread
+    /// meanwhile.
     fn later(
         &self,
         time: Duration,
@@ -344,12 +353,12 @@ impl ObjectStore {
         });
     }
 
-    /// The worker works under this session, or under none: then nothing is kept for the cluster, and readers wait for
-    /// the next session.
+    /// Sets the session of the worker, or ends it. Without a session the store retains nothing for
+    /// the cluster, and readers wait for the next session.
     pub fn set_session(&self, session: Option<Session>) {
         self.enter(|state, now| {
             if session.is_none() && state.worker.is_some() {
-                state.saving.leave_all();
+                state.saving.forget_all();
                 state.forget_all(now);
                 state.stop_looking(now);
             }
@@ -361,37 +370,38 @@ impl ObjectStore {
         });
     }
 
-    /// The cluster keeps the data of this object. What is not here is said to be lost.
+    /// Retains the data of an object for the cluster. Reports the data as lost if it is not here.
     pub fn retain(&self, object: ObjectId) {
         self.enter(|state, now| state.retain(now, object));
     }
 
-    /// It does not any more.
+    /// Evicts the data of an object: the cluster needs it no more.
     pub fn evict(&self, object: ObjectId) {
         self.enter(|state, now| state.evict(now, object));
     }
 
-    /// The worker has seen to the answer that this was made for: if it was not kept, it is nobody's.
+    /// Ends the maker's ownership of a blob, after the worker has handled the answer for which it
+    /// was made. Without the cluster to retain it, the blob then has no owner.
     pub fn disown(&self, object: ObjectId) {
         self.enter(|state, now| state.disown(now, object));
     }
 
-    /// Where data is that was looked for.
+    /// Takes the controller's answer to a lookup of an object's copies.
     pub fn located(&self, object: ObjectId, copies: Result<Vec<CopyLocation>, Error>) {
         self.enter(|state, now| state.located(now, object, copies));
     }
 
-    /// How full it is.
+    /// Returns how full the store is.
     pub fn figures(&self) -> StoreUsage {
-        self.lock().machine.figures()
+        self.lock().machine.usage()
     }
 
-    /// Has the data of an object brought that nobody here asked for.
+    /// Pulls the data of an object on the controller's order, without a request from here.
     pub fn pull(&self, object: ObjectId, from: Vec<CopyLocation>) {
-        self.enter(|state, now| state.told_to_bring(now, object, from));
+        self.enter(|state, now| state.pull_ordered(now, object, from));
     }
 
-    /// What it has, the largest first.
+    /// Lists the objects in this store, the largest first.
     pub fn list(&self, limit: usize) -> Vec<LocalObject> {
         self.enter(|state, _| {
             let held = state.bodies.all_named().filter_map(|(object, blob)| {
@@ -406,7 +416,8 @@ impl ObjectStore {
         })
     }
 
-    /// Fills room with these parts, as the data of an object. It is this process's until the cluster keeps it.
+    /// Writes these parts into new room, as the data of an object. The blob belongs to this process
+    /// until the cluster retains it.
     fn write(
         &self,
         object: ObjectId,
@@ -416,7 +427,7 @@ impl ObjectStore {
         let layout = layout_of(parts)?;
         let (answer, mut given) = oneshot();
         let request = self.enter(|state, now| {
-            let request = state.ask(OWN_PROCESS, ReplyTo::Fill(answer));
+            let request = state.new_request(OWN_PROCESS, ReplyTo::Fill(answer));
             let bytes = layout.bytes() as u64;
             state.handle(
                 now,
@@ -446,23 +457,24 @@ impl ObjectStore {
         }))
     }
 
-    /// Asks for the data of an object.
+    /// Requests the data of an object.
     fn read(&self, object: ObjectId) -> oneshot::Receiver<Result<Pinned, Error>> {
         let (answer, given) = oneshot();
         self.enter(|state, now| {
-            let request = state.ask(OWN_PROCESS, ReplyTo::Read(answer));
+            let request = state.new_request(OWN_PROCESS, ReplyTo::Read(answer));
             state.read(now, request, object);
         });
         given
     }
 
-    /// The data of an object, if it is in this store. Blocks while it is read from the disk.
+    /// Returns the data of an object if it is in this store. Blocks while the data is read from the
+    /// disk.
     pub fn read_here(&self, object: ObjectId) -> Result<View, Error> {
         self.read_with_blob(object).map(|(view, _)| view)
     }
 
-    /// The same for another node, which was told that it is here, and of which making it is. If it is not, whoever said so
-    /// is told.
+    /// Returns the data of an object, and its version, to send it to another node. If the data is
+    /// not here, reports it as lost: the controller believed that it is.
     pub fn read_to_send(&self, object: ObjectId) -> Result<(View, DataVersion), Error> {
         let read = self.read_with_blob(object);
         self.enter(|state, _| match read {
@@ -483,8 +495,8 @@ impl ObjectStore {
         self.lock().machine.lack_of_room()
     }
 
-    /// Whether it keeps the data of an object for the cluster.
-    pub fn keeps(&self, object: ObjectId) -> bool {
+    /// Returns whether the store retains the data of an object for the cluster.
+    pub fn retains(&self, object: ObjectId) -> bool {
         let state = self.lock();
         state.bodies.named(object).is_some_and(|blob| !state.makers.contains_key(&blob))
     }
@@ -493,7 +505,7 @@ impl ObjectStore {
         let (answer, mut given) = oneshot();
         self.enter(|state, now| match state.find(now, object) {
             Some(blob) => {
-                let request = state.ask(OWN_PROCESS, ReplyTo::Read(answer));
+                let request = state.new_request(OWN_PROCESS, ReplyTo::Read(answer));
                 state.handle(now, Event::PinRequested { request, process: OWN_PROCESS, blob });
             }
             None => {
@@ -506,7 +518,7 @@ impl ObjectStore {
         self.show(object, pinned).map(|(view, _)| (view, blob))
     }
 
-    /// It has come: shows it where it cannot be written.
+    /// Maps a pinned blob so that this process cannot write to it.
     fn show(&self, object: ObjectId, pinned: Pinned) -> Result<(View, Layout), Error> {
         let GrantedBlob { block, bytes, .. } = pinned.given;
         let shown = self
@@ -515,29 +527,31 @@ impl ObjectStore {
         laid_out(object, shown.map_err(|error| unmappable(&error))?)
     }
 
-    /// Sees to it that this process can read a segment.
+    /// Maps a segment for reading, unless it is mapped already.
     fn map(&self, number: u32) -> std::io::Result<()> {
         let windows = &self.0.windows;
         if windows.has(number, Access::Read) {
             return Ok(());
         }
-        let segment = self.0.arena.segment(number).expect("its block is given out");
+        let segment = self.0.arena.segment(number).expect("a block of the segment is in use");
         windows.add(number, Access::Read, segment.descriptor(Access::Read))
     }
 
-    /// The bytes of a block, for as long as the machine has it stay where it is.
+    /// Returns the bytes of a block. They are valid only as long as the machine leaves the block in
+    /// its place.
     fn look_into(&self, block: Block, bytes: usize) -> std::io::Result<View> {
         self.map(block.segment)?;
         self.0.windows.view(block, bytes, |_| ())
     }
 
-    /// This process is about to fork: what it reads now, the fork may go on reading.
+    /// Tells the store that this process is about to fork: the fork may go on reading its pinned
+    /// blobs.
     fn about_to_fork(&self) {
         self.enter(|state, now| state.handle(now, Event::Forked { process: OWN_PROCESS }));
     }
 }
 
-/// Has the store look at the clock when something is due.
+/// Wakes the store's machine when its next event is due.
 async fn keep_time(store: Weak<ObjectStoreShared>) {
     loop {
         let Some(shared) = store.upgrade() else { return };
@@ -557,38 +571,40 @@ async fn keep_time(store: Weak<ObjectStoreShared>) {
     }
 }
 
-/// This store was said to have the data of an object, and has not.
+/// Returns the report that this store does not have data that the controller believes it has.
 fn lost(object: ObjectId) -> worker::Event {
-    let error = Error::internal(format!("the data of {object} is not where it was said to be"));
+    let error = Error::internal(format!(
+        "the data of {object} is not in the store that the controller named"
+    ));
     worker::Event::DataLost { object, error }
 }
 
-/// Where these parts go. More than any memory has are refused.
+/// Lays out the parts of a value. Fails with `TooLarge` if their size overflows.
 pub(crate) fn layout_of(parts: &[&[u8]]) -> Result<Layout, Error> {
     Layout::of(parts.iter().map(|part| part.len()))
-        .ok_or_else(|| Error::too_large("a value that no memory could hold"))
+        .ok_or_else(|| Error::too_large("the value is larger than any memory"))
 }
 
-/// What is read, and where its parts are.
+/// Returns a blob's bytes with its layout.
 fn laid_out(object: ObjectId, view: View) -> Result<(View, Layout), Error> {
     match Layout::read(&view) {
         Some(layout) => Ok((view, layout)),
-        None => Err(Error::internal(format!("the data of {object} makes no sense"))),
+        None => Err(Error::internal(format!("the data of {object} cannot be decoded"))),
     }
 }
 
 fn unmappable(error: &std::io::Error) -> Error {
     Error::exhausted(format!(
-        "shared memory cannot be had: {error}; is there a limit to the memory of this process (ulimit -v), or to how \
-         many files it has open (ulimit -n)?"
+        "shared memory cannot be allocated: {error}: check the limits of this process on memory \
+         (ulimit -v) and on open files (ulimit -n)"
     ))
 }
 
-/// Who waits for room looks this often whether it is to go on.
+/// How often a thread that waits for room checks whether to go on.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
 fn given_up() -> Error {
-    Error::cancelled("nobody waits any more for room in this node's store")
+    Error::cancelled("no caller waits for room in this node's store any more")
 }
 
 fn closed() -> Error {

@@ -1,4 +1,7 @@
-//! Long-running parts as processes run them: a controller that listens, a worker that joins one.
+//! The long-running parts of a cluster as a process runs them: a [`Controller`] that listens, and a
+//! [`Worker`] that joins a controller elsewhere.
+//!
+//! The state machines are in `node.rs`, the connections in `net.rs`.
 
 use crate::client::Client;
 use crate::executor::lifeline::{self, Lifeline};
@@ -29,22 +32,24 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-/// How long joining may take before it is an error.
+/// How long a process tries to join a controller before joining fails.
 pub const JOIN_PATIENCE: Duration = Duration::from_secs(10);
 
-/// How long executors that were killed may take to be seen dead when the process ends.
+/// How long a process that ends waits for its killed executors to die.
 const END_PATIENCE: Duration = Duration::from_secs(5);
+/// How often that wait checks for executors that still live.
 const LOOK_EVERY: Duration = Duration::from_millis(1);
-/// Where any other machine is, for the question which address this one has towards it: nothing is sent.
+/// An address that stands for any other machine. The kernel says with which of its own addresses
+/// this machine would reach it. Nothing is sent there.
 const ELSEWHERE: &str = "192.0.2.1:9";
 
-/// A place where a node listens. A socket's file goes with it.
+/// An address at which a node listens. Dropping it also removes the socket's file.
 struct Listening {
     _server: Server,
     _file: Option<SocketFile>,
 }
 
-/// The file of a socket; it is removed with this value.
+/// The file of a socket. Dropping this value removes it.
 struct SocketFile(PathBuf);
 
 impl Drop for SocketFile {
@@ -53,7 +58,7 @@ impl Drop for SocketFile {
     }
 }
 
-/// Listens at `host:port` or `unix:/path`; says where, as [`Reserved::new`] does.
+/// Listens at `host:port` or `unix:/path`. Returns the address as [`Reserved::new`] does.
 fn serve(
     node: &Arc<Node>,
     at: &str,
@@ -64,15 +69,16 @@ fn serve(
     Ok((reserved.listen(node, secret)?, address))
 }
 
-/// A place that is taken, where nobody can connect yet.
+/// An address that this process has bound, and at which no peer can connect yet.
 struct Reserved {
     bound: BoundListener,
     file: Option<SocketFile>,
 }
 
 impl Reserved {
-    /// Takes `host:port` or `unix:/path`; says where that is, with the port that was found for 0, and for
-    /// "on every address" with the one that this machine has `towards` others.
+    /// Binds `host:port` or `unix:/path`. Returns the address for others to use: with the port that
+    /// the kernel chose for port 0, and for "every address" with the one that this machine has
+    /// `towards` others.
     fn new(at: &str, secret: &Credentials, towards: &str) -> Result<(Reserved, String), Error> {
         let token = secret.token();
         if let Some(token) = token.as_deref()
@@ -88,7 +94,7 @@ impl Reserved {
             take_away_if_dead(path);
             let bound = BoundListener::unix(path)?;
             let file = Some(SocketFile(path.into()));
-            // Only its user can connect, whatever the folder and the file mask are.
+            // Only this user can connect, whatever the modes of the folder and the umask are.
             let private = std::fs::set_permissions(path, PermissionsExt::from_mode(0o600));
             private.map_err(|error| {
                 Error::denied(format!("{} cannot be made private: {error}", path.display()))
@@ -109,15 +115,15 @@ impl Reserved {
         Ok((Reserved { bound, file: None }, reachable(address, towards).to_string()))
     }
 
-    /// From now on others can connect.
+    /// Starts to accept connections.
     fn listen(self, node: &Arc<Node>, secret: &Credentials) -> Result<Listening, Error> {
         let Reserved { bound, file } = self;
         Ok(Listening { _server: bound.listen(node, secret.clone())?, _file: file })
     }
 }
 
-/// Has processes of this machine reach a worker's store, by a socket beside its lifeline. If there cannot be
-/// one, what they make travels with messages.
+/// Listens on a socket beside the worker's lifeline, through which processes of this machine reach
+/// the worker's object store. If that fails, the values of those processes travel with messages.
 fn serve_store(
     node: &Arc<Node>,
     executors: &Executors,
@@ -130,7 +136,7 @@ fn serve_store(
     Some((listening, path.into()))
 }
 
-/// A socket that nobody listens on is left of a process that was killed.
+/// Removes the socket at `path` if no process listens on it: a process that was killed left it.
 fn take_away_if_dead(path: &Path) {
     let is_socket = path.symlink_metadata().is_ok_and(|file| file.file_type().is_socket());
     let refused =
@@ -140,7 +146,8 @@ fn take_away_if_dead(path: &Path) {
     }
 }
 
-/// An address that others can use, for one that means every address of this machine.
+/// Returns an address that others can use, also for a bound address that means every address of
+/// this machine.
 fn reachable(bound: SocketAddr, towards: &str) -> SocketAddr {
     if !bound.ip().is_unspecified() {
         return bound;
@@ -156,12 +163,13 @@ fn reachable(bound: SocketAddr, towards: &str) -> SocketAddr {
     }
 }
 
-/// Waits until executors that were told to end have ended, and takes their file away.
+/// Waits until the executors that were told to end have ended. Then removes the lifeline and closes
+/// the fork server.
 fn see_off(launch: &LaunchContext) {
     let end = Instant::now() + END_PATIENCE;
     while launch.alive.load(Ordering::Acquire) > 0 {
         if Instant::now() > end {
-            return; // The file is locked as long as they live; whoever comes next takes it away.
+            return; // The file is locked as long as they live. The next sweep after that removes it.
         }
         std::thread::sleep(LOOK_EVERY);
     }
@@ -171,28 +179,29 @@ fn see_off(launch: &LaunchContext) {
     }
 }
 
-/// A controller that others join.
+/// A controller that processes elsewhere join.
 pub struct Controller {
     node: Arc<Node>,
-    /// Where it is to listen, until it does.
+    /// The bound address, until the controller listens at it.
     reserved: Option<Reserved>,
     servers: Vec<Listening>,
     address: String,
     secret: Credentials,
-    /// The executors of workers in this process.
+    /// What the executors of each worker in this process have in common.
     launches: Vec<Arc<LaunchContext>>,
 }
 
 impl Controller {
-    /// Starts one that listens at `host:port` (port 0: any that is free) or `unix:/path`.
+    /// Starts a controller that listens at `host:port` (port 0: any free port) or `unix:/path`.
     pub fn start(at: &str, token: Token, config: controller::Config) -> Result<Controller, Error> {
         let mut controller = Controller::bind(at, token, config)?;
         controller.listen()?;
         Ok(controller)
     }
 
-    /// The same, which nobody can connect to before [`listen`](Controller::listen): its address is known,
-    /// and can be published first.
+    /// Like [`start`](Controller::start), but no process can connect before
+    /// [`listen`](Controller::listen). The address is known already, so the caller can publish it
+    /// first.
     pub fn bind(at: &str, token: Token, config: controller::Config) -> Result<Controller, Error> {
         let node = Node::new();
         node.host_controller(config);
@@ -203,7 +212,7 @@ impl Controller {
         Ok(Controller { node, reserved, servers, address, secret, launches })
     }
 
-    /// From now on others can connect. Again, it changes nothing.
+    /// Starts to accept connections. Later calls change nothing.
     pub fn listen(&mut self) -> Result<(), Error> {
         if let Some(reserved) = self.reserved.take() {
             self.servers.push(reserved.listen(&self.node, &self.secret)?);
@@ -211,14 +220,15 @@ impl Controller {
         Ok(())
     }
 
-    /// Listens somewhere else too; says where.
+    /// Also listens at another address. Returns that address.
     pub fn also_listen(&mut self, at: &str) -> Result<String, Error> {
         let (server, address) = serve(&self.node, at, &self.secret, ELSEWHERE)?;
         self.servers.push(server);
         Ok(address)
     }
 
-    /// Has a worker in the same process. What it is to join and where it listens is known.
+    /// Starts a worker in this process. Of the options, `controller`, `token` and `listen` are
+    /// ignored: the worker joins this controller and has its address.
     pub fn host_worker(&mut self, options: WorkerOptions) -> Result<(), Error> {
         options.resources.validate()?;
         let (info, executors, _) =
@@ -236,22 +246,23 @@ impl Controller {
         Ok(())
     }
 
-    /// Goes on until the process is asked to end (SIGTERM, SIGINT). Then it takes no new work, and every
-    /// worker, wherever it is, finishes what it has, until `grace` is over. A second signal ends it at
-    /// once.
+    /// Runs until the process is asked to end (SIGTERM, SIGINT). Then the controller takes no new
+    /// work, and every worker of the cluster finishes what it has, until `grace` is over. A second
+    /// signal ends the wait at once.
     pub fn run(self, grace: Duration) -> Result<(), Error> {
         self.run_with(grace, || true, || {})
     }
 
-    /// Like [`run`](Self::run). Calls `ready` once signals are handled, and ends if it returns `false`. Calls `asked` at the
-    /// first signal.
+    /// Like [`run`](Self::run). Calls `ready` once signals are handled, and returns if it returns
+    /// `false`. Calls `asked` at the first signal.
     pub fn run_with(
         self,
         grace: Duration,
         ready: impl FnOnce() -> bool,
         asked: impl FnOnce(),
     ) -> Result<(), Error> {
-        // Nobody says that a controller has left: `never` is dropped with it.
+        // A controller has no other way to leave than a signal: `never` is not used before `left`
+        // is.
         let (never, left) = marline_channel::oneshot();
         let result = run_until_left(ready, left, || {
             asked();
@@ -261,17 +272,17 @@ impl Controller {
         result
     }
 
-    /// Where it listens.
+    /// Returns the address at which the controller listens.
     pub fn address(&self) -> &str {
         &self.address
     }
 
-    /// A client in this process.
+    /// Starts a client in this process.
     pub fn client(&self) -> Client {
         Client::new(self.node.clone())
     }
 
-    /// What happened so far.
+    /// Returns the controller's counters of what happened so far.
     pub fn counters(&self) -> controller::Counters {
         let counters = self
             .node
@@ -279,12 +290,12 @@ impl Controller {
         counters.unwrap_or_default()
     }
 
-    /// What it has to remember.
+    /// Returns how much the controller has to remember.
     pub fn load(&self) -> Load {
         self.node.with_state(|state, _| state.controller().map(Load::of)).unwrap_or_default()
     }
 
-    /// The workers, and what is free there.
+    /// Returns the workers, with their free resources.
     pub fn workers(&self) -> Vec<controller::WorkerStatus> {
         let workers = self
             .node
@@ -300,16 +311,16 @@ impl Drop for Controller {
     }
 }
 
-/// What a controller has to remember.
+/// How much a controller has to remember.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Load {
-    /// Processes that joined.
+    /// The sessions that are open.
     pub sessions: usize,
-    /// Tasks that have not ended.
+    /// The tasks that have not ended.
     pub pending_tasks: usize,
-    /// Objects that are kept.
+    /// The objects that are known.
     pub objects: usize,
-    /// The bytes of their payloads.
+    /// The bytes of their inline payloads.
     pub object_bytes: usize,
 }
 
@@ -321,45 +332,48 @@ impl Load {
     }
 }
 
-/// What a worker is to be.
+/// The options of a worker.
 pub struct WorkerOptions {
-    /// The controller it joins.
+    /// The address of the controller to join.
     pub controller: String,
     /// The cluster's token.
     pub token: Token,
-    /// Where it listens for direct calls: `host:port`, `unix:/path`, or nothing.
+    /// The address at which the worker listens for direct calls: `host:port`, `unix:/path`, or
+    /// `None`.
     pub listen: Option<String>,
-    /// What it offers.
+    /// The resources that the worker offers.
     pub resources: Resources,
-    /// Whether it may be taken away at any time.
+    /// Whether the machine may disappear at any time, such as a spot instance.
     pub preemptible: bool,
-    /// What it runs.
+    /// The program that the executors run.
     pub program: Arc<dyn Program>,
     /// Where user code runs.
     pub executors: ExecutorOptions,
-    /// What its store of large values may take; without one, values travel with messages.
+    /// The limits of the worker's object store. Without a store, values travel with messages.
     pub store: Option<StoreOptions>,
-    /// How it behaves.
+    /// The timeouts and limits of the worker's state machine.
     pub config: worker::Config,
 }
 
-/// How many executors of a worker may wait for other tasks at a time, if the environment says it.
+/// The environment variable that limits how many executors of a worker may wait for other tasks at
+/// a time.
 const MAX_BLOCKED: &str = "MARLINE_MAX_BLOCKED_EXECUTORS";
 
-/// How a worker behaves: as its configuration says, unless the environment says otherwise.
+/// Returns the configuration with the values that the environment overrides.
 pub(crate) fn with_environment(config: worker::Config) -> worker::Config {
-    let said = std::env::var(MAX_BLOCKED).ok().and_then(|said| said.trim().parse().ok());
-    let max_blocked_executors = said.unwrap_or(config.max_blocked_executors);
+    let limit = std::env::var(MAX_BLOCKED).ok().and_then(|text| text.trim().parse().ok());
+    let max_blocked_executors = limit.unwrap_or(config.max_blocked_executors);
     worker::Config { max_blocked_executors, ..config }
 }
 
 impl WorkerOptions {
-    /// How it behaves, and as the environment says.
+    /// Returns the configuration, with the values that the environment overrides.
     fn behaviour(&self) -> worker::Config {
         with_environment(self.config.clone())
     }
 
-    /// What the worker says of itself, how it has its executors, and which process it is.
+    /// Returns what the worker tells the controller about itself, how it starts executors, and the
+    /// identity of its process.
     fn prepare(
         &self,
         node: &Node,
@@ -395,27 +409,29 @@ impl WorkerOptions {
 /// Where user code runs.
 #[derive(Clone, Debug)]
 pub enum ExecutorOptions {
-    /// On threads of the worker's process: cheapest, but user code that crashes takes the worker along,
-    /// and what does not stop when asked runs on.
+    /// On threads of the worker's process. This is the cheapest way, but user code that crashes
+    /// ends the worker too, and user code that ignores a request to stop runs on.
     Threads,
-    /// In processes of their own, which are the worker's program started again: see
+    /// In processes of their own: the worker starts its own program again, see
     /// [`serve_if_executor`](crate::serve_if_executor).
     Processes {
-        /// Whether clients may run commands.
+        /// Whether clients may run commands on this worker.
         commands: bool,
-        /// The most memory one may take, in bytes of address space.
+        /// The most memory that an executor may take, in bytes of address space.
         memory: Option<u64>,
-        /// What of what they print is passed on to the worker's standard error.
+        /// Which output lines of the executors are forwarded to the worker's standard error.
         pass_on: StderrForwarding,
-        /// Where executors of another runtime come from.
+        /// The fork server from which executors of another runtime come.
         forks: Option<ForkServerOptions>,
-        /// The arguments that they are started with; without any, those of this process.
+        /// The arguments with which executors are started. `None` means the arguments of this
+        /// process.
         arguments: Option<Vec<String>>,
     },
 }
 
 impl ExecutorOptions {
-    /// How the worker has them, which process it is, and which version of code they read.
+    /// Prepares to start executors. Returns how they are started, the identity of the worker's
+    /// process, and the version of the code that they read.
     fn start(
         &self,
         node: &Node,
@@ -454,11 +470,12 @@ impl ExecutorOptions {
     }
 }
 
-/// So many descriptors are asked for: enough for some ten thousand executors.
+/// The soft limit of open files that a worker asks for: enough for about ten thousand executors.
 const MAX_DESCRIPTORS: u64 = 65_536;
 
-/// Executors that are processes take six descriptors each, of which many systems allow 1,024 unless more are
-/// asked for. If no more are allowed, what needs one is refused for now.
+/// Raises the soft limit of open files. Each executor process takes six descriptors, and many
+/// systems allow 1,024 unless a process asks for more. If the kernel allows no more, executors that
+/// find no free descriptor are refused for the time being.
 fn allow_descriptors() {
     let limits = getrlimit(Resource::Nofile);
     let wanted = limits.maximum.unwrap_or(MAX_DESCRIPTORS).min(MAX_DESCRIPTORS);
@@ -467,7 +484,7 @@ fn allow_descriptors() {
     }
 }
 
-/// A worker of a controller elsewhere.
+/// A worker whose controller is in another process.
 pub struct Worker {
     node: Arc<Node>,
     shell: Shell,
@@ -476,16 +493,17 @@ pub struct Worker {
 }
 
 impl Worker {
-    /// Joins a controller. When the session is lost, everything is stopped and it joins again. Without a
-    /// token it says that of the cluster's record, if the cluster runs on this machine for this user.
+    /// Joins a controller. When the session is lost, the worker stops everything and joins again.
+    /// Without a token it uses the one in the cluster's record, if the cluster runs on this machine
+    /// for this user.
     pub fn join(options: WorkerOptions) -> Result<Worker, Error> {
         let upstream = Upstream::named(&options.controller, options.token.clone());
         Worker::join_upstream(upstream, options)
     }
 
-    /// Joins the cluster that runs on this machine for this user; `controller` and `token` of the options
-    /// are not looked at. When that cluster has ended, it joins the next one that runs here. The token
-    /// is that of the cluster's record, unless a file is named.
+    /// Joins the cluster that runs on this machine for this user. `controller` and `token` of the
+    /// options are ignored. When that cluster has ended, the worker joins the next one that runs
+    /// here. The token comes from `token_file`, or else from the cluster's record.
     pub fn join_here(options: WorkerOptions, token_file: Option<&Path>) -> Result<Worker, Error> {
         let token =
             token_file.map_or(UpstreamToken::Recorded, |file| UpstreamToken::File(file.into()));
@@ -505,14 +523,14 @@ impl Worker {
         };
         let (info, executors, process) = options.prepare(&node, address)?;
         let launch = launch_of(&executors);
-        // What nobody could be brought is not kept.
+        // Without an address, no other worker could pull values from this one, so it gets no store.
         let store = options.store.as_ref().filter(|_| options.listen.is_some());
         let store = store.map(|store| ObjectStore::new(store, secret.clone()));
         let listening = store.as_ref().and_then(|_| serve_store(&node, &executors, &secret));
         let (store_server, path) = listening.unzip();
         let durable = store.as_ref().is_some_and(ObjectStore::saves);
         let info = WorkerInfo { store: path, durable, ..info };
-        let shell = node.seat_worker(executors, store, options.behaviour());
+        let shell = node.add_worker_shell(executors, store, options.behaviour());
         let membership = Membership {
             shell,
             session_id: crate::new_session_id(),
@@ -527,34 +545,35 @@ impl Worker {
         Ok(worker)
     }
 
-    /// Returns a function that gives the worker's id, while it has one: the worker has another each time that it joins.
+    /// Returns a function that returns the worker's session id, while it has one. The worker gets
+    /// another id each time it joins.
     pub fn identity(&self) -> impl Fn() -> Option<SessionId> + Send + Sync + use<> {
         let (node, shell) = (self.node.clone(), self.shell);
         move || node.worker_session(shell).map(|session| session.id)
     }
 
-    /// What is done with words for whoever started it: that the cluster was lost, and that it is back.
-    /// They are printed to standard error, unless said otherwise.
+    /// Sets the function that shows notes to the operator: that the cluster was lost, and that it
+    /// is back. By default they go to standard error.
     pub fn on_note(&self, note: impl Fn(&str) + Send + Sync + 'static) {
         self.node.on_note(self.shell, Arc::new(note));
     }
 
-    /// Works until it is drained by its controller, or the process is asked to end (SIGTERM, SIGINT):
-    /// then it takes no new work, finishes what it has, moves what is left after `grace`, and leaves. A
-    /// second signal ends it at once.
+    /// Runs until the controller drains the worker, or the process is asked to end (SIGTERM,
+    /// SIGINT). Then the worker takes no new work, finishes what it has, gives back what is not
+    /// done after `grace`, and leaves. A second signal ends the wait at once.
     pub fn run(self, grace: Duration) -> Result<(), Error> {
         self.run_with(grace, || true, || {})
     }
 
-    /// Like [`run`](Self::run). Calls `ready` once signals are handled, and ends if it returns `false`. Calls `asked` at the
-    /// first signal.
+    /// Like [`run`](Self::run). Calls `ready` once signals are handled, and returns if it returns
+    /// `false`. Calls `asked` at the first signal.
     pub fn run_with(
         self,
         grace: Duration,
         ready: impl FnOnce() -> bool,
         asked: impl FnOnce(),
     ) -> Result<(), Error> {
-        let left = self.node.left(self.shell);
+        let left = self.node.worker_left(self.shell);
         run_until_left(ready, left, || {
             asked();
             self.node.drain(self.shell, grace)
@@ -576,7 +595,7 @@ fn launch_of(executors: &Executors) -> Option<Arc<LaunchContext>> {
     }
 }
 
-/// This machine's name.
+/// Returns the host name of this machine.
 pub fn hostname() -> String {
     let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     if name.trim().is_empty() { "localhost".into() } else { name.trim().into() }

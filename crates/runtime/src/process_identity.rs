@@ -1,32 +1,35 @@
-//! Proof of death: whether a process of this machine is gone. A broken connection proves nothing by
-//! itself; a process that the kernel does not know any more does. A worker whose executors are processes
-//! is gone when they are: that is what its [lifeline](crate::executor::lifeline) says.
+//! Proof of death: whether a process of this machine is gone.
+//!
+//! A broken connection proves nothing. A process id that the kernel no longer knows proves that the
+//! process is gone. A worker whose executors are processes counts as gone only when its executors
+//! are gone too, which its [lifeline] shows.
 
 use crate::executor::lifeline;
 use std::fs;
 use std::path::Path;
 
-/// A process, as the kernel of its machine knows it.
+/// A process, as the kernel of its machine identifies it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct ProcessIdentity {
-    /// Names a running kernel and process namespace.
+    /// The boot id of the kernel, and the process namespace.
     pub kernel: String,
     pub pid: u32,
-    /// When it started, in the kernel's ticks.
+    /// When the process started, in clock ticks of the kernel.
     pub started: u64,
-    /// The file that it shares with its executors, if they are processes.
+    /// The path of the lifeline that the process shares with its executors, if they are processes.
     pub lifeline: Option<String>,
 }
 
 impl ProcessIdentity {
-    /// This process, if the kernel says enough about it.
+    /// Returns the identity of this process, if `/proc` tells enough.
     pub fn this() -> Option<ProcessIdentity> {
         let pid = std::process::id();
         let started = look_up(pid)?.started;
         Some(ProcessIdentity { kernel: this_kernel()?, pid, started, lifeline: None })
     }
 
-    /// Whether it is certainly gone. `false` if it lives, or lives where this process cannot see.
+    /// Returns whether the process is certainly gone. `false` if it lives, or if this process could
+    /// not see it (another machine or namespace).
     pub fn is_dead(&self) -> bool {
         if this_kernel().as_ref() != Some(&self.kernel) {
             return false;
@@ -43,8 +46,9 @@ impl ProcessIdentity {
         lifeline.is_none_or(|path| lifeline::is_free(path) == Some(true))
     }
 
-    /// Whether this process could see that it is gone; to be asked while it lives. One that cannot be seen
-    /// now (`/proc` may hide others' processes, or belong to another namespace) would seem to be gone.
+    /// Returns whether this process could see the other one die. Only a call while the other
+    /// process lives has a meaning: a process that cannot be seen now would seem to be dead.
+    /// `/proc` may hide the processes of other users, or belong to another namespace.
     pub fn can_be_seen(&self) -> bool {
         let lifeline = self.lifeline.as_deref().map(Path::new);
         this_kernel().as_ref() == Some(&self.kernel)
@@ -61,11 +65,12 @@ fn this_kernel() -> Option<String> {
 
 struct ProcStat {
     started: u64,
-    /// It has ended and was not waited for.
+    /// The process has ended, and its parent has not waited for it.
     ended: bool,
 }
 
-/// What `/proc/PID/stat` says; the program's name, which may contain anything, ends at the last `)`.
+/// Reads `/proc/PID/stat`. The program's name may contain anything, so the fields begin after the
+/// last `)`.
 fn look_up(pid: u32) -> Option<ProcStat> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     let (_, rest) = stat.rsplit_once(')')?;
@@ -106,12 +111,12 @@ mod tests {
         let this = ProcessIdentity::this().unwrap();
         assert!(ProcessIdentity { started: this.started + 1, ..this.clone() }.is_dead());
         let elsewhere = ProcessIdentity { kernel: "another".into(), ..this };
-        assert!(!elsewhere.is_dead() && !elsewhere.can_be_seen(), "nothing is known of it here");
+        assert!(!elsewhere.is_dead() && !elsewhere.can_be_seen(), "it is unknown on this kernel");
     }
 
     #[test]
     fn a_process_that_is_hidden_while_it_lives_cannot_be_seen_to_die() {
-        // As `hidepid` makes those of other users look: no such process.
+        // With `hidepid`, processes of other users look like this: no such process.
         let hidden = ProcessIdentity { pid: u32::MAX, ..ProcessIdentity::this().unwrap() };
         assert!(!hidden.can_be_seen());
     }

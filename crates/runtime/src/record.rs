@@ -1,12 +1,16 @@
-//! Clusters that run on this machine for this user, so that a client, or `marline status`, needs no
-//! address. Each has a few files in the runtime folder, named after its process, and gone when it ends:
+//! The records of the clusters that run on this machine for this user. With them, a client or
+//! `marline status` needs no address.
 //!
-//! - `PID.cluster` says where it is. Its process keeps it locked as long as it lives; it is locked before
-//!   it has its name, and made before the others.
-//! - `PID.token`, if the token was made for it.
-//! - `PID.sock`, where others of the same user can join without a port.
+//! A cluster has up to three files in the runtime folder, named after the process id of its
+//! controller. They are removed when the cluster ends:
 //!
-//! What is left of a cluster whose process was killed is taken away when somebody looks.
+//! - `PID.cluster` says where the cluster is. The controller's process creates it before the other
+//!   two, locks it before it gets this name, and keeps it locked while it lives. Before that, the
+//!   file is called `PID.draft`.
+//! - `PID.token` has the token, if Marline generated it for this cluster.
+//! - `PID.sock` is the socket where processes of the same user can join without a port.
+//!
+//! If the controller's process was killed, the next [`list_clusters`] removes its files.
 
 use crate::executor::lifeline;
 use marline_core::error::{Error, Ran};
@@ -21,57 +25,58 @@ const DRAFT: &str = "draft";
 const TOKEN: &str = "token";
 const SOCKET: &str = "sock";
 
-/// What is written down of a running cluster.
+/// The record of a running cluster: the content of `PID.cluster`.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct ClusterRecord {
-    /// Where its controller listens.
+    /// The address at which the controller listens.
     pub address: String,
-    /// Where it also listens, for this user alone.
+    /// The socket at which the controller also listens, for this user alone.
     pub socket: Option<String>,
-    /// Where its token is.
+    /// The file that has the cluster's token.
     pub token_file: PathBuf,
-    /// The process of its controller.
+    /// The process id of the controller.
     pub pid: u32,
 }
 
 impl ClusterRecord {
-    /// The token that it asks for.
+    /// Reads the token that the cluster asks for.
     pub fn token(&self) -> Result<String, Error> {
         read_token(&self.token_file)
     }
 
-    /// The quickest way to it from here.
+    /// Returns the address for processes of this machine: the socket, if there is one.
     pub fn nearest(&self) -> &str {
         self.socket.as_deref().unwrap_or(&self.address)
     }
 }
 
-/// The files of this process's cluster. They go with it.
+/// The files of this process's cluster. Dropping it removes them.
 pub struct ClusterFiles {
     file: PathBuf,
     lock: fs::File,
 }
 
-/// A cluster's token, and the file it is in.
+/// A cluster's token, and the file that has it.
 pub struct TokenFile {
-    /// What is said.
+    /// The token itself.
     pub secret: String,
-    /// Where it is kept.
+    /// The file that has the token.
     pub file: PathBuf,
 }
 
 fn folder() -> Result<PathBuf, Error> {
     lifeline::folder().map_err(|error| {
         let hint = "set XDG_RUNTIME_DIR";
-        Error::unsupported(format!("no folder for what runs here ({hint}): {error}"))
+        Error::unsupported(format!("no folder for the files of running clusters ({hint}): {error}"))
     })
 }
 
-/// What could not be done with a file.
+/// Returns a function that turns an I/O error into "cannot `verb` `file`".
 fn cannot(verb: &str, file: &Path) -> impl Fn(std::io::Error) -> Error {
     move |error| Error::unsupported(format!("cannot {verb} {}: {error}", file.display()))
 }
 
+/// Removes all files of the cluster that `file` belongs to.
 fn take_away(file: &Path) {
     for extension in [CLUSTER, DRAFT, TOKEN, SOCKET] {
         let _ = fs::remove_file(file.with_extension(extension));
@@ -79,11 +84,12 @@ fn take_away(file: &Path) {
 }
 
 impl ClusterFiles {
-    /// Begins one: others see that this process lives, and nothing else yet.
+    /// Creates and locks the draft of this process's record. Other processes see that this process
+    /// lives, and nothing else until [`publish`](ClusterFiles::publish).
     pub fn begin() -> Result<ClusterFiles, Error> {
-        list_clusters()?; // What an earlier process with the same id left is taken away.
+        list_clusters()?; // Removes the files of an earlier process with the same id.
         let (folder, pid) = (folder()?, std::process::id());
-        // A process of another container that shares the folder may have the same id.
+        // A process in another container that shares the folder may have the same id.
         let mut names = (1..).map(|n| if n == 1 { pid.to_string() } else { format!("{pid}-{n}") });
         let file = names
             .find_map(|name| {
@@ -98,7 +104,8 @@ impl ClusterFiles {
             let lock =
                 options.write(true).create(true).mode(0o600).open(&draft).map_err(&cannot)?;
             lock.lock().map_err(&cannot)?;
-            // Somebody may have looked before it was locked, and taken it for one that was left.
+            // Another process may have found the draft before it was locked, and removed it as a
+            // leftover. Then the name does not lead to this file any more.
             let named = fs::metadata(&draft).map(|file| file.ino()).ok();
             if named == Some(lock.metadata().map_err(&cannot)?.ino()) {
                 return Ok(ClusterFiles { file, lock });
@@ -106,12 +113,13 @@ impl ClusterFiles {
         }
     }
 
-    /// Where others of the same user can join.
+    /// Returns the path of the socket where processes of the same user can join.
     pub fn socket(&self) -> PathBuf {
         self.file.with_extension(SOCKET)
     }
 
-    /// The token in this file, or a new one, in this file if it is named.
+    /// Reads the token in `file`. If `file` does not exist, creates it with a new token. Without
+    /// `file`, puts a new token into `PID.token`.
     pub fn token(&self, file: Option<&Path>) -> Result<TokenFile, Error> {
         if let Some(file) = file
             && file.exists()
@@ -125,13 +133,14 @@ impl ClusterFiles {
         let secret: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
         let file = file.map_or_else(|| self.file.with_extension(TOKEN), Path::to_owned);
         let mut options = fs::OpenOptions::new();
-        let made = options.write(true).create_new(true).mode(0o600).open(&file);
-        let written = made.and_then(|mut made| writeln!(made, "{secret}"));
+        let created = options.write(true).create_new(true).mode(0o600).open(&file);
+        let written = created.and_then(|mut created| writeln!(created, "{secret}"));
         written.map_err(cannot("write", &file))?;
         Ok(TokenFile { secret, file })
     }
 
-    /// Writes down where this process's cluster is.
+    /// Writes the record of this process's cluster, and gives the file the name by which other
+    /// processes find it.
     pub fn publish(
         &mut self,
         address: &str,
@@ -141,7 +150,7 @@ impl ClusterFiles {
         let token_file = std::path::absolute(&token.file).map_err(cannot("find", &token.file))?;
         let (address, socket) = (address.into(), socket.map(Into::into));
         let cluster = ClusterRecord { address, socket, token_file, pid: std::process::id() };
-        let text = serde_json::to_string(&cluster).expect("it can be written");
+        let text = serde_json::to_string(&cluster).expect("a record can be written as JSON");
         let written = self.lock.write_all(text.as_bytes());
         let named = written.and_then(|()| fs::rename(self.file.with_extension(DRAFT), &self.file));
         named.map_err(cannot("write", &self.file))
@@ -154,9 +163,9 @@ impl Drop for ClusterFiles {
     }
 }
 
-/// The token in a file that nobody else can read.
+/// Reads the token in a file. Fails with `Denied` if other users could read the file.
 pub fn read_token(file: &Path) -> Result<String, Error> {
-    // Whoever names a file is wrong about it, whether it is not there or makes no sense.
+    // `Invalid`, also if the file does not exist: the caller named a wrong file.
     let cannot = |error: std::io::Error| {
         Error::invalid(format!("cannot read the token file {}: {error}", file.display()))
     };
@@ -177,13 +186,14 @@ pub fn read_token(file: &Path) -> Result<String, Error> {
 /// The clusters of this user on this machine.
 #[derive(Default, Debug)]
 pub struct Clusters {
-    /// They can be joined.
+    /// The clusters that a process can join.
     pub running: Vec<ClusterRecord>,
-    /// They did not end in good order; what they left was taken away just now.
+    /// The clusters whose controller was killed. Their files were removed just now.
     pub killed: Vec<ClusterRecord>,
 }
 
-/// Looks who is here. What is left of others is taken away.
+/// Lists the clusters of this user on this machine. Removes the files of clusters and workers that
+/// were killed.
 pub fn list_clusters() -> Result<Clusters, Error> {
     let folder = folder()?;
     let mut clusters = Clusters::default();
@@ -195,7 +205,8 @@ pub fn list_clusters() -> Result<Clusters, Error> {
             continue;
         }
         let Ok(mut file) = fs::File::open(&path) else { continue };
-        // Shared, so that two who look at the same time do not take each other for its process.
+        // A shared lock, so that two processes that look at the same time do not take each other
+        // for the controller.
         let lives = file.try_lock_shared().is_err();
         let mut text = String::new();
         let cluster = file.read_to_string(&mut text).ok();
@@ -212,20 +223,21 @@ pub fn list_clusters() -> Result<Clusters, Error> {
     Ok(clusters)
 }
 
-/// Takes away what workers of this user left that were killed.
+/// Removes the files of workers of this user that were killed.
 pub fn sweep() {
     if let Ok(folder) = lifeline::folder() {
         lifeline::sweep(&folder);
     }
 }
 
-/// The one cluster that runs here.
+/// Returns the only cluster that runs here. Fails if there is none, or more than one.
 pub fn only_cluster() -> Result<ClusterRecord, Error> {
     list_clusters()?.only_cluster(None)
 }
 
 impl Clusters {
-    /// The one that this address names: as it says itself, or by its port on this machine.
+    /// Returns the cluster with this address, or the one whose port this address names on this
+    /// machine.
     pub fn at(mut self, address: &str) -> Option<ClusterRecord> {
         let running = &mut self.running;
         let exact = running.iter().position(|cluster| cluster.address == address);
@@ -238,7 +250,7 @@ impl Clusters {
         Some(running.swap_remove(found))
     }
 
-    /// The one that was meant `before`, if it still runs; otherwise the only one.
+    /// Returns `before`, if it still runs, and otherwise the only cluster.
     pub(crate) fn only_cluster(
         self,
         before: Option<&ClusterRecord>,
@@ -255,14 +267,14 @@ impl Clusters {
             return Err(Error::invalid(format!("{problem}: {addresses}")));
         }
         running.pop().ok_or_else(|| {
-            let what = killed.last().map_or(String::new(), |killed| {
+            let lost = killed.last().map_or(String::new(), |killed| {
                 let ClusterRecord { address, pid, .. } = killed;
                 format!(
-                    " any more: the one at {address} (process {pid}) was killed, and what it left is taken away"
+                    " any more: the one at {address} (process {pid}) was killed, and its files are removed"
                 )
             });
             let next = "start one with `marline up`, or name one by its address";
-            Error::unavailable(Ran::No, format!("no cluster runs here{what}: {next}"))
+            Error::unavailable(Ran::No, format!("no cluster runs here{lost}: {next}"))
         })
     }
 }

@@ -1,5 +1,6 @@
-//! Being asked to end (SIGTERM, SIGINT, and SIGHUP unless it is ignored, as under `nohup`): the first
-//! signal is a request, the second an order.
+//! Signals that ask the process to end: SIGTERM, SIGINT, and SIGHUP unless the process was started
+//! with SIGHUP ignored, as under `nohup`. The first signal asks the process to finish its work. The
+//! second ends it at once.
 
 use crate::net::io;
 use marline_channel::oneshot;
@@ -10,7 +11,8 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-/// The signals that ask this process to end. From when this is made, they do not end it by themselves.
+/// The signals that ask this process to end. From the creation of this value on, they do not end
+/// the process by themselves.
 struct Signals {
     terminate: Signal,
     interrupt: Signal,
@@ -20,7 +22,7 @@ struct Signals {
 impl Signals {
     fn new() -> Result<Signals, Error> {
         let _guard = io().enter();
-        let cannot = |error| Error::internal(format!("signals cannot be waited for: {error}"));
+        let cannot = |error| Error::internal(format!("signals cannot be handled: {error}"));
         let terminate = signal(SignalKind::terminate()).map_err(cannot)?;
         let interrupt = signal(SignalKind::interrupt()).map_err(cannot)?;
         let hang_up = if ignores_hang_up() {
@@ -40,7 +42,7 @@ impl Signals {
     }
 }
 
-/// Whether this process was started with SIGHUP ignored: it is to outlive its terminal.
+/// Returns whether this process was started with SIGHUP ignored, so that it outlives its terminal.
 fn ignores_hang_up() -> bool {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
@@ -48,7 +50,8 @@ fn ignores_hang_up() -> bool {
     ignored.is_some_and(|bits| bits & 1 != 0)
 }
 
-/// Calls this whenever the process is asked to end, instead of ending it.
+/// Calls `asked` at each signal that asks the process to end. The signals do not end the process
+/// any more.
 pub fn on_signal(mut asked: impl FnMut() + Send + 'static) -> Result<(), Error> {
     let mut signals = Signals::new()?;
     io().spawn(async move {
@@ -60,8 +63,11 @@ pub fn on_signal(mut asked: impl FnMut() + Send + 'static) -> Result<(), Error> 
     Ok(())
 }
 
-/// Blocks until `left` says so. The first signal has `leave` begin; at the second, this returns at once. From
-/// when `ready` is called, no signal is missed; if it says `false`, nothing is waited for.
+/// Blocks until `left` settles. At the first signal it calls `leave`, and blocks until the receiver
+/// that `leave` returns settles, or until the second signal.
+///
+/// Calls `ready` when signals are handled: no signal after that is missed. Returns at once if
+/// `ready` returns `false`.
 pub(crate) fn run_until_left(
     ready: impl FnOnce() -> bool,
     left: oneshot::Receiver<()>,
@@ -84,8 +90,8 @@ pub(crate) fn run_until_left(
     Ok(())
 }
 
-/// Blocks this thread until the future is ready. `Runtime::block_on` panics on a thread of a user's own runtime; this
-/// does not.
+/// Blocks this thread until the future is ready. `Runtime::block_on` would panic on a thread of a
+/// user's own runtime; this does not.
 fn block_on<F: Future>(future: F) -> F::Output {
     let mut future = pin!(future);
     let waker = Waker::from(Arc::new(Unpark(thread::current())));
@@ -98,7 +104,7 @@ fn block_on<F: Future>(future: F) -> F::Output {
     }
 }
 
-/// Wakes the thread that blocks.
+/// Wakes the thread that blocks in [`block_on`].
 struct Unpark(Thread);
 
 impl Wake for Unpark {
@@ -118,9 +124,9 @@ mod tests {
         let (leaving, gone) = oneshot();
         let ready = || kill_process(getpid(), Signal::TERM).is_ok();
         let leave = || {
-            leaving.send(()).expect("it waits for this");
+            leaving.send(()).expect("run_until_left waits for it");
             gone
         };
-        run_until_left(ready, left, leave).expect("it leaves");
+        run_until_left(ready, left, leave).expect("run_until_left returns");
     }
 }

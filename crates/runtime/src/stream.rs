@@ -1,7 +1,11 @@
-//! Streams, at whoever takes their items: what has come waits here, in order, and after it the end.
+//! The consumer's side of a stream: the items that have arrived, in order, and then its end.
 //!
-//! Items are put here under the node's lock, in the order in which the client's machine gives them; those who wait
-//! are woken outside of it. Whoever takes them does not need that lock, but to say every now and then how far it is.
+//! The node's thread puts items into an [`Inbox`] under the node's lock, in the order in which the
+//! client's state machine yields them. It wakes the threads that wait after it has released that
+//! lock. A consumer that takes an item needs only the lock of the inbox. It needs the node's lock
+//! now and then to report how many items it has consumed, and to close the stream.
+//!
+//! For the producer's side see `executor/items.rs`.
 
 use crate::client::Client;
 use crate::executor::COUNT_MARK;
@@ -12,67 +16,71 @@ use marline_core::spec::{DEFAULT_MAX_UNCONSUMED, TaskSpec, consumed_report_step}
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard};
 
-/// What is done when something has come, by whichever thread hears of it. It must not block.
+/// A callback for when an item or the end has arrived. The thread that receives it calls the
+/// callback, which must not block.
 pub type Ring = Box<dyn FnOnce() + Send>;
 
-/// What is next in a stream.
+/// The next thing in a stream.
 pub enum StreamNext {
-    /// An item, which this process holds: to be [released](Client::release).
+    /// An item, which this process holds until it [releases](Client::release) it.
     Item(ObjectId, Result<Value, Error>),
-    /// Nothing yet.
+    /// Nothing has arrived yet.
     Pending,
-    /// Nothing any more. The error is said once.
+    /// The stream has ended. Its error is returned once; later calls return `Ok`.
     End(Result<(), Error>),
 }
 
-/// What has come of a stream and was not taken.
+/// The items of a stream that have arrived and were not taken.
 #[derive(Default)]
-struct Inbox(Mutex<Came>);
+struct Inbox(Mutex<ReceivedItems>);
 
 #[derive(Default)]
-struct Came {
+struct ReceivedItems {
     items: VecDeque<Result<Value, Error>>,
     end: Option<Result<(), Error>>,
+    /// How many items the consumer has taken.
     taken: u32,
-    /// How many of those that were taken its producer was told of.
+    /// How many taken items were reported to the producer.
     told: u32,
     rings: Vec<Ring>,
 }
 
 impl Inbox {
-    fn came(&self) -> MutexGuard<'_, Came> {
+    fn lock_items(&self) -> MutexGuard<'_, ReceivedItems> {
         self.0.lock().expect("nothing panics under it")
     }
 }
 
-/// The end of a stream at which its items come. If it is dropped, so is everything that could come.
+/// The end of a stream into which the node puts items. Dropping it ends the stream with an error.
 pub(crate) struct Feed(Arc<Inbox>);
 
 impl Feed {
-    /// The next item. Says whom to tell.
+    /// Adds the next item. Returns the callbacks to call once the node's lock is released.
     pub fn item(&self, value: Result<Value, Error>) -> Vec<Ring> {
-        let mut came = self.0.came();
+        let mut came = self.0.lock_items();
         came.items.push_back(value);
         std::mem::take(&mut came.rings)
     }
 
-    /// How it ended. Says whom to tell.
+    /// Ends the stream with its outcome. Returns the callbacks to call once the node's lock is
+    /// released.
     pub fn end(&self, outcome: &Outcome) -> Vec<Ring> {
-        let mut came = self.0.came();
+        let mut came = self.0.lock_items();
         let end = outcome.as_ref().map_err(Clone::clone).and_then(|values| is_count(values));
         came.end.get_or_insert(end);
         std::mem::take(&mut came.rings)
     }
 }
 
-/// The result of a stream is how many items it gave. Whatever does not know of streams gives something else.
+/// Checks that the result of a stream is a count of items. A worker that does not support streams
+/// returns something else.
 fn is_count(values: &[Value]) -> Result<(), Error> {
     let count = values.first().map(|value| &value.payload);
     let marks = |payload: &Payload| payload.inline.first().is_some_and(|mark| *mark == COUNT_MARK);
     if count.is_some_and(|count| count.encoding == Encoding::MessagePack && marks(count)) {
         return Ok(());
     }
-    let words = "it gave one result and no items: the worker that ran it does not know of streams";
+    let words = "it returned a result and no items: its worker does not support streams";
     Err(Error::unsupported(words).ran(Ran::Maybe))
 }
 
@@ -85,7 +93,7 @@ impl Drop for Feed {
     }
 }
 
-/// A task or call whose items are taken one after the other. Dropping it closes it.
+/// A task or call whose items are taken one after the other. Dropping it closes the stream.
 pub struct ItemStream {
     client: Client,
     task: TaskId,
@@ -94,7 +102,7 @@ pub struct ItemStream {
 }
 
 impl ItemStream {
-    /// The two ends of a stream.
+    /// Creates the two ends of a stream.
     pub(crate) fn new(client: Client, spec: &TaskSpec) -> (ItemStream, Feed) {
         let inbox = Arc::<Inbox>::default();
         let step = consumed_report_step(spec.stream_window.unwrap_or(DEFAULT_MAX_UNCONSUMED));
@@ -102,14 +110,14 @@ impl ItemStream {
         (ItemStream { client, task: spec.id, step, inbox }, feed)
     }
 
-    /// The task, or call.
+    /// Returns the id of the task or call.
     pub fn task(&self) -> TaskId {
         self.task
     }
 
-    /// Takes what is next.
+    /// Takes the next item, if one has arrived, or the end.
     pub fn take(&self) -> StreamNext {
-        let mut came = self.inbox.came();
+        let mut came = self.inbox.lock_items();
         let Some(value) = came.items.pop_front() else {
             return match &mut came.end {
                 Some(end) => StreamNext::End(std::mem::replace(end, Ok(()))),
@@ -130,15 +138,15 @@ impl ItemStream {
         StreamNext::Item(ObjectId::item(self.task, index), value)
     }
 
-    /// Whether there is something to take, or the end.
+    /// Returns whether an item or the end has arrived.
     pub fn has_come(&self) -> bool {
-        let came = self.inbox.came();
+        let came = self.inbox.lock_items();
         !came.items.is_empty() || came.end.is_some()
     }
 
-    /// Does this when there is something to take, or the end; at once if there is.
+    /// Calls `ring` when an item or the end has arrived, which may be at once.
     pub fn on_ready(&self, ring: Ring) {
-        let mut came = self.inbox.came();
+        let mut came = self.inbox.lock_items();
         if came.items.is_empty() && came.end.is_none() {
             return came.rings.push(ring);
         }
@@ -146,11 +154,12 @@ impl ItemStream {
         ring();
     }
 
-    /// Wants no more of it: whatever makes it is cancelled, and what came and was not taken is let go.
+    /// Closes the stream: cancels the task or call that produces it, and releases the items that
+    /// arrived and were not taken.
     pub fn close(&self) {
-        // After this, nothing comes any more.
+        // After this, no item arrives any more.
         self.client.close_stream(self.task);
-        let mut came = self.inbox.came();
+        let mut came = self.inbox.lock_items();
         let first = came.taken;
         let left = std::mem::take(&mut came.items).len() as u32;
         came.end = Some(Ok(()));

@@ -1,29 +1,32 @@
-//! Text of others that a terminal is to show. A terminal obeys what it shows: a name, an error or a line
-//! of output could set its title, fill the clipboard, or overwrite what other lines say.
+//! Makes text from elsewhere safe for a terminal. A terminal obeys control sequences: a name, an
+//! error or a line of output could set its title, fill the clipboard, or overwrite other lines.
 //!
-//! Names and errors are [escaped]: every control character is shown as what it is. The output of user code
-//! goes through an [`OutputFilter`], which leaves it its lines, its progress bars and its colours. Logs
-//! and JSON have the bytes as they were printed.
+//! - Names and errors are [escaped]: every control character is spelled out.
+//! - The output of user code goes through an [`OutputFilter`], which keeps lines, progress bars and
+//!   colours.
+//! - Logs and JSON keep the bytes as they were printed.
 
 use std::borrow::Cow;
 use std::fmt::Write;
 
-/// The longest sequence that sets colours; longer ones are dropped.
+/// The longest sequence that sets colours, in bytes. Longer ones are dropped.
 const MAX_SEQUENCE_BYTES: usize = 64;
 
-/// A name, or other text in one line, with every control character in words: `\n`, `\x1b`, `\u{202e}`.
+/// Returns text of one line, such as a name, with every control character spelled out: `\n`,
+/// `\x1b`, `\u{202e}`.
 pub fn escaped(text: &str) -> Cow<'_, str> {
     escape(text, is_control)
 }
 
-/// The same for text that may have several lines: newlines and tabs stay.
+/// Like [`escaped`] for text of several lines: newlines and tabs stay.
 pub fn escaped_lines(text: &str) -> Cow<'_, str> {
     escape(text, |c| is_control(c) && !matches!(c, '\n' | '\t'))
 }
 
-/// Whether a terminal does something else than to show this character where it is.
+/// Returns whether a terminal would do something else with this character than show it at the
+/// cursor.
 fn is_control(c: char) -> bool {
-    // The others change the direction in which text is shown.
+    // The listed characters change the direction in which text is shown.
     c.is_control()
         || matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
@@ -50,16 +53,17 @@ fn escape(text: &str, is_meant: impl Fn(char) -> bool) -> Cow<'_, str> {
     escaped.into()
 }
 
-/// Leaves of a stream of output what is harmless on a terminal: text, newlines, tabs, carriage returns and
-/// colours (`ESC [ … m`). Other control characters and sequences are dropped; bytes that are not UTF-8 are
-/// shown as `�`.
+/// Removes from a stream of output what could harm a terminal. Text, newlines, tabs, carriage
+/// returns and colours (`ESC [ … m`) stay. Other control characters and sequences are dropped.
+/// Bytes that are not UTF-8 become `�`.
 ///
-/// A sequence may come in several pieces. Nothing of it is given before it has come whole, so that what
-/// several filters give can be mixed. A newline ends every sequence: one that never ends hides one line.
+/// A sequence may arrive in several pieces. The filter returns nothing of it before it is complete,
+/// so the output of several filters can be mixed. A newline ends every sequence: a sequence without
+/// an end hides one line at most.
 #[derive(Default, Debug)]
 pub struct OutputFilter {
     state: State,
-    /// What has come of a character, or of a sequence that may set colours.
+    /// The bytes so far of a character, or of a sequence that may set colours.
     begun: Vec<u8>,
 }
 
@@ -68,22 +72,22 @@ pub struct OutputFilter {
 enum State {
     #[default]
     Text,
-    /// A character of which this many bytes are still to come.
+    /// A character of which this many bytes are missing.
     Character(usize),
     /// After ESC.
     Escape,
-    /// After ESC and an intermediate byte, such as that of a character set.
+    /// After ESC and an intermediate byte, such as the one that selects a character set.
     Designation,
-    /// After `ESC [`. If it is not `kept`, it is dropped whatever its last byte is.
+    /// After `ESC [`. If not `kept`, the sequence is dropped whatever its last byte is.
     Control { kept: bool },
-    /// In a title or the like, which ends with BEL or ST.
+    /// In a string such as a title, which ends with BEL or ST.
     String,
-    /// The same after ESC, which may begin ST.
+    /// After ESC in a string, where ST may begin.
     StringEscape,
 }
 
 impl OutputFilter {
-    /// What is shown of these bytes, which come after those before.
+    /// Returns what to show for the next bytes of the stream.
     pub fn filter(&mut self, bytes: &[u8]) -> Vec<u8> {
         let mut shown = Vec::with_capacity(bytes.len());
         for byte in bytes {
@@ -113,8 +117,8 @@ impl OutputFilter {
             (State::Escape | State::StringEscape, _) => self.after_escape(byte, shown),
             (State::String, ESCAPE) => self.state = State::StringEscape,
             (State::String, BELL) => self.state = State::Text,
-            // The end of a string as one byte. It may also be a part of a character: then too much is
-            // shown, all of which is text.
+            // ST as one byte. The byte may also be a part of a character. Then the filter shows too
+            // much, all of which is text.
             (State::String, STRING_END) => self.state = State::Text,
             (State::String, _) => {}
             (State::Control { .. } | State::Designation, 0..0x20) => self.text(byte, shown),
@@ -124,7 +128,7 @@ impl OutputFilter {
         }
     }
 
-    /// A byte that no sequence goes before.
+    /// Handles a byte that is not inside a sequence.
     fn text(&mut self, byte: u8, shown: &mut Vec<u8>) {
         self.state = State::Text;
         self.begun.clear();
@@ -132,7 +136,7 @@ impl OutputFilter {
             b'\n' | b'\r' | b'\t' | 0x20..=0x7e => shown.push(byte),
             ESCAPE => self.state = State::Escape,
             0..0x20 | 0x7f => {}
-            // A control character as one byte, as terminals had it before UTF-8.
+            // A control character of one byte, as terminals had it before UTF-8.
             0x80..=0x9f => self.c1(byte),
             0xc2..=0xdf => self.begin(byte, 1),
             0xe0..=0xef => self.begin(byte, 2),
@@ -146,7 +150,7 @@ impl OutputFilter {
         self.state = State::Character(left);
     }
 
-    /// A character of several bytes.
+    /// Handles a complete character of several bytes.
     fn character(&mut self, bytes: &[u8], shown: &mut Vec<u8>) {
         match std::str::from_utf8(bytes).map(|text| text.chars().next()) {
             Ok(Some(c)) if c.is_control() => self.c1(c as u8),
@@ -155,7 +159,7 @@ impl OutputFilter {
         }
     }
 
-    /// A control character between 0x80 and 0x9f: ESC and another byte in one.
+    /// Handles a control character between 0x80 and 0x9f, which stands for ESC and another byte.
     fn c1(&mut self, byte: u8) {
         self.state = match byte {
             0x9b => State::Control { kept: false },
@@ -178,7 +182,7 @@ impl OutputFilter {
         };
     }
 
-    /// A byte of a sequence that began with `ESC [`.
+    /// Handles a byte of a sequence that began with `ESC [`.
     fn control(&mut self, byte: u8, kept: bool, shown: &mut Vec<u8>) {
         match byte {
             b'0'..=b'9' | b';' | b':' if kept && self.begun.len() < MAX_SEQUENCE_BYTES => {
@@ -207,7 +211,7 @@ const REPLACEMENT: [u8; 3] = [0xef, 0xbf, 0xbd];
 mod tests {
     use super::*;
 
-    /// What is shown of text that comes at once; the same is shown of it however it is split.
+    /// Returns what is shown of `bytes`. Checks that it does not depend on how the bytes are split.
     fn shown(bytes: impl AsRef<[u8]>) -> String {
         let bytes = bytes.as_ref();
         let whole = OutputFilter::default().filter(bytes);
@@ -242,7 +246,7 @@ mod tests {
     fn a_progress_bar_still_moves() {
         let bar = "\r 10%|█         | 1/10 [00:00<00:01]\r 20%|██        | 2/10 [00:00<00:01]\n";
         assert_eq!(shown(bar), bar);
-        // Of one that clears its line, the line stays.
+        // If a progress bar clears its line, the line stays.
         assert_eq!(shown("\r\x1b[2K\x1b[32m1/2\x1b[0m\x1b[K\x1b[A"), "\r\x1b[32m1/2\x1b[0m");
     }
 

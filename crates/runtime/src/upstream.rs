@@ -1,7 +1,8 @@
-//! Which controller a worker or a client joins. A process that was told address and token stays with
-//! them. A process that was not told both looks the rest up in the [records](crate::record) of this
-//! machine each time it joins: the next controller is another process with another socket and another
-//! token.
+//! Which controller a worker or a client joins.
+//!
+//! A process that was given an address and a token always uses them. Otherwise it looks up the
+//! missing part in the [records](crate::record) of this machine each time it joins: the next
+//! controller is another process, with another socket and another token.
 
 use crate::net::credentials::Token;
 use crate::record::{self, ClusterRecord, read_token};
@@ -14,33 +15,33 @@ use std::sync::Arc;
 pub(crate) enum Upstream {
     /// The controller at this address.
     At { address: String, token: Token },
-    /// The controller at this address, with the token of its record if it runs on this machine for
-    /// this user, and without a token otherwise.
+    /// The controller at this address. The token comes from its record, if it runs on this machine
+    /// for this user. Otherwise there is no token.
     Named { address: String },
-    /// The one that runs on this machine for this user.
+    /// The only controller that runs on this machine for this user.
     Here { token: UpstreamToken },
 }
 
-/// Which token is said to a cluster that was found by its record.
+/// Which token to send to a cluster that was found by its record.
 #[derive(Clone, Debug)]
 pub(crate) enum UpstreamToken {
-    /// The one that its record names.
+    /// The token that the record names.
     Recorded,
-    /// The one in this file.
+    /// The token in this file.
     File(PathBuf),
-    /// This one.
+    /// This token.
     Given(Arc<str>),
 }
 
-/// Where it is at the moment.
+/// Where the controller is at the moment.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct FoundController {
-    /// Where others reach it.
+    /// The address at which other machines reach it.
     pub address: String,
-    /// The quickest way to it from here.
+    /// The address to dial from this process.
     pub nearest: String,
     pub token: Token,
-    /// Its record, if it was looked up.
+    /// Its record, if it was found by one.
     record: Option<ClusterRecord>,
 }
 
@@ -65,7 +66,7 @@ impl FoundController {
 }
 
 impl Upstream {
-    /// The controller at this address, with this token if there is one.
+    /// Selects the controller at this address, with this token if there is one.
     pub fn named(address: &str, token: Token) -> Upstream {
         let address = address.to_owned();
         match token {
@@ -74,22 +75,24 @@ impl Upstream {
         }
     }
 
-    /// Looks where it is. One that was found before and still runs is meant again, whatever else runs.
+    /// Finds the controller. If the one that was found `before` still runs, returns it again,
+    /// whatever else runs.
     pub fn find(&self, before: Option<&FoundController>) -> Result<FoundController, Error> {
         let before = before.and_then(|found| found.record.as_ref());
         match self {
             Upstream::At { address, token } => Ok(FoundController::at(address, token.clone())),
             Upstream::Named { address } => {
                 match (record::list_clusters().unwrap_or_default().at(address), before) {
-                    // An address that was named is dialled, though a socket of this machine may be nearer: the process
-                    // may be in another network namespace, or its user may want the network in between.
+                    // The address that the user named is dialled, even if a socket of this machine
+                    // is nearer. The process may be in another network namespace, or its user may
+                    // want the network in between.
                     (Some(cluster), _) => {
                         let found = FoundController::recorded(cluster, &UpstreamToken::Recorded)?;
                         Ok(FoundController { nearest: found.address.clone(), ..found })
                     }
                     (None, None) => Ok(FoundController::at(address, None)),
-                    // A process that had a token does not go on without one: others of the cluster
-                    // would need none either to connect to it.
+                    // A process that had a token does not continue without one: otherwise peers
+                    // could connect to it without a token.
                     (None, Some(_)) => {
                         let words = format!("the cluster at {address} has ended");
                         Err(Error::unavailable(Ran::No, words))
@@ -102,7 +105,8 @@ impl Upstream {
         }
     }
 
-    /// The same where nothing may block: files are read on another thread.
+    /// Like [`find`](Upstream::find), for an async task, which must not block: another thread reads
+    /// the files.
     pub async fn find_again(&self, before: &FoundController) -> Result<FoundController, Error> {
         if let Upstream::At { .. } = self {
             return Ok(before.clone());

@@ -1,7 +1,10 @@
-//! The wire: the only place that sees the generated protocol types. `convert.rs` turns them into
-//! the words of `marline-core` and back; everything else speaks those, in [`Frame`](frame::Frame)s
-//! that carry [`Message`](message::Message)s, and in a [`Join`](join::Join) that is answered. Unary
-//! operations are answered from what `core` says, with times as people read them ([`wall`]).
+//! The wire: the only module that sees the generated protocol types. `convert.rs` converts between
+//! them and the types of `marline-core`. All other modules use
+//!
+//! - [`Frame`](frame::Frame)s that carry [`Message`](message::Message)s,
+//! - a [`Join`](join::Join) request and its answer,
+//! - the requests and answers of the unary operations, with times as milliseconds since 1970
+//!   ([`wall_clock`]).
 
 pub(crate) mod convert;
 pub(crate) mod frame;
@@ -15,5 +18,5 @@ pub(crate) mod v1 {
     tonic::include_proto!("marline.v1");
 }
 
-/// What the protocol looks like, for those who ask by reflection.
+/// The encoded descriptors of the protocol, for gRPC reflection.
 pub(crate) const DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/marline.bin"));

@@ -1,7 +1,8 @@
-//! Every door of a cluster, tried by strangers: each kind of connection at each listening socket, and each gRPC operation,
-//! without the token, with another one, and with what a process that knows it said before.
+//! Attacks on every listening socket of a cluster: each kind of connection, and each gRPC
+//! operation, without the token, with another token, and with bytes that a process that knows the
+//! token sent before.
 //!
-//! What a dialler says is made here from docs/protocol.md, not by the code under test.
+//! The dialler's bytes are made here from docs/protocol.md, not by the code under test.
 
 #[path = "control/generic.rs"]
 mod generic;
@@ -26,11 +27,11 @@ use std::time::{Duration, Instant};
 use tonic::Code;
 
 const TOKEN: &str = "a secret that nobody guesses";
-/// However slow the machine is, by then it has happened.
+/// A timeout that no correct run reaches, however slow the machine is.
 const DEADLINE: Duration = Duration::from_secs(60);
-/// Longer than a write takes that has room in the socket: one that takes longer has none.
+/// Longer than a write takes if the socket has room: a write that takes longer has none.
 const WRITES_WITHIN: Duration = Duration::from_millis(500);
-/// Links, data, the store, uploads, gRPC.
+/// Links, data, the object store, uploads, gRPC.
 const KINDS: [u8; 5] = [1, 2, 3, 4, 5];
 const REPLY_BYTES: usize = 1 + 16 + 8 + 32 + 32;
 
@@ -49,7 +50,7 @@ impl Program for Nothing {
 }
 
 struct Cluster {
-    /// Every socket that listens.
+    /// The addresses of all listening sockets.
     doors: Vec<String>,
     _folder: tempfile::TempDir,
     _worker: Worker,
@@ -84,13 +85,13 @@ trait Wire: Read + Write {
 
 impl Wire for TcpStream {
     fn no_more(&self) {
-        let _ = self.shutdown(std::net::Shutdown::Write); // The door may be shut already.
+        let _ = self.shutdown(std::net::Shutdown::Write); // The peer may have closed it already.
     }
 }
 
 impl Wire for UnixStream {
     fn no_more(&self) {
-        let _ = self.shutdown(std::net::Shutdown::Write); // The door may be shut already.
+        let _ = self.shutdown(std::net::Shutdown::Write); // The peer may have closed it already.
     }
 }
 
@@ -115,7 +116,7 @@ fn hello(kind: u8, nonce: [u8; 32]) -> Vec<u8> {
     [&b"MRLN\x02"[..], &[kind], &nonce].concat()
 }
 
-/// The proof of a role (1: dialler, 2: listener) for what the listener replied.
+/// Returns the proof of a role (1: dialler, 2: listener) for the listener's reply.
 fn proof(token: &str, role: u8, kind: u8, nonce: [u8; 32], reply: &[u8; REPLY_BYTES]) -> Vec<u8> {
     let mut mac = Hmac::<Sha256>::new_from_slice(token.as_bytes()).unwrap();
     mac.update(b"marline handshake 2\0");
@@ -126,7 +127,7 @@ fn proof(token: &str, role: u8, kind: u8, nonce: [u8; 32], reply: &[u8; REPLY_BY
     mac.finalize().into_bytes().to_vec()
 }
 
-/// Says hello at a door; what it replies.
+/// Sends a hello to a socket. Returns the connection and the listener's reply.
 fn greeted(door: &str, kind: u8, nonce: [u8; 32]) -> (Box<dyn Wire>, [u8; REPLY_BYTES]) {
     let mut wire = connect(door);
     wire.write_all(&hello(kind, nonce)).unwrap();
@@ -136,11 +137,12 @@ fn greeted(door: &str, kind: u8, nonce: [u8; 32]) -> (Box<dyn Wire>, [u8; REPLY_
     (wire, reply)
 }
 
-/// Whether the door is shut after this: nothing is said any more.
+/// Returns whether the listener closes the connection after these bytes, without any answer.
 fn is_shut(wire: &mut dyn Wire, said: &[u8]) -> bool {
     let mut more = Vec::new();
     let _ = wire.write_all(said);
-    // Whatever a door would do with it: a frame, a question, an upload, a request.
+    // Bytes that each service would answer: a frame, a request for a piece, an upload, a gRPC
+    // request.
     let _ = wire.write_all(&[0; 64]);
     wire.no_more();
     match wire.read_to_end(&mut more) {
@@ -174,19 +176,19 @@ fn no_door_opens_without_the_token_with_another_or_with_a_replayed_proof() {
                 let proof = proof(wrong, 1, kind, nonce, &reply);
                 assert!(is_shut(&mut *wire, &proof), "{door} {kind} {wrong:?}");
             }
-            // A proof that was good once, at this very door.
+            // A proof that was valid once, at this very socket.
             let (mut wire, reply) = greeted(door, kind, nonce);
             let good = proof(TOKEN, 1, kind, nonce, &reply);
             wire.write_all(&good).unwrap();
             let (mut wire, _) = greeted(door, kind, nonce);
             assert!(is_shut(&mut *wire, &good), "{door} {kind}: replayed");
-            // The listener's own proof, sent back.
+            // The listener's own proof, sent back to it.
             let (mut wire, reply) = greeted(door, kind, nonce);
             assert!(is_shut(&mut *wire, &reply[57..]), "{door} {kind}: reflected");
             // A proof for another kind of connection.
             let (mut wire, reply) = greeted(door, kind, nonce);
             let other = proof(TOKEN, 1, kind % 5 + 1, nonce, &reply);
-            assert!(is_shut(&mut *wire, &other), "{door} {kind}: for another door");
+            assert!(is_shut(&mut *wire, &other), "{door} {kind}: for another kind");
         }
         let mut wire = connect(door);
         assert!(is_shut(&mut *wire, &hello(6, [0; 32])), "there is no sixth kind");
@@ -211,7 +213,7 @@ fn every_operation_of_grpc_asks_for_a_ticket_at_every_door() {
         (Some(ticket(TOKEN, parts[0], epoch, made_at + 60)), Code::PermissionDenied),
         (Some(ticket(TOKEN, parts[0], epoch - 1, made_at)), Code::PermissionDenied),
         (Some(ticket(TOKEN, &parts[0].replace('0', "1"), epoch, made_at)), Code::PermissionDenied),
-        (Some(TOKEN.to_owned()), Code::FailedPrecondition), // As older releases did.
+        (Some(TOKEN.to_owned()), Code::FailedPrecondition), // As older releases sent it.
     ];
     let operations = known.every_operation();
     assert!(operations.contains("/marline.v1.Links/Join"), "{operations:?}");
@@ -222,15 +224,15 @@ fn every_operation_of_grpc_asks_for_a_ticket_at_every_door() {
             let answer = stranger.call_with(operation, words.as_deref()).unwrap_err();
             assert_eq!(answer.code(), *code, "{operation} with {ticket:?}: {answer}");
         }
-        // What it answers is its own business, but it was let in.
+        // The answer does not matter here, only that the request was accepted.
         let own = ticket(TOKEN, parts[0], epoch, made_at);
-        assert_eq!(own, good, "anybody who knows the token can make one");
+        assert_eq!(own, good, "any process that knows the token can make a ticket");
         let answer = stranger.call_with(operation, Some(&format!("Bearer {own}")));
         let code = answer.err().map(|status| status.code());
         assert_ne!(code, Some(Code::PermissionDenied), "{operation}");
     }
     let elsewhere = ReflectionClient::connect(&cluster.doors[2], None);
-    assert_eq!(elsewhere.err().unwrap().code(), Code::PermissionDenied, "a worker asks too");
+    assert_eq!(elsewhere.err().unwrap().code(), Code::PermissionDenied, "a worker checks it too");
 }
 
 fn ticket(token: &str, cluster: &str, epoch: u64, made_at: u64) -> String {
@@ -243,7 +245,7 @@ fn ticket(token: &str, cluster: &str, epoch: u64, made_at: u64) -> String {
     format!("{words}.{proof}")
 }
 
-/// Whether a connection has ended, in whatever way; waits until it has.
+/// Waits until a connection has ended in any way. Returns whether it has.
 fn has_ended(wire: &mut dyn Wire) -> bool {
     match wire.read_to_end(&mut Vec::new()) {
         Ok(_) => true,
@@ -262,16 +264,16 @@ fn a_stranger_is_dropped_however_slowly_it_speaks() {
             stranger.write_all(said).unwrap();
             stranger
         });
-        // One that sends a byte now and then, for longer than it is given.
+        // A stranger that sends a byte now and then, for longer than its time limit.
         let mut slow = connect(door);
         let until = Instant::now() + DEADLINE;
         let mut bytes = whole.iter().chain(std::iter::repeat(&0));
         while slow.write_all(&[*bytes.next().unwrap()]).is_ok() {
-            assert!(Instant::now() < until, "{door}: it is still listened to");
+            assert!(Instant::now() < until, "{door} still accepts its bytes");
             std::thread::sleep(Duration::from_millis(200));
         }
         for (stranger, said) in unauthenticated.iter_mut().zip(said) {
-            assert!(has_ended(&mut **stranger), "{door} still listens to {said:?}");
+            assert!(has_ended(&mut **stranger), "{door} still listens after {said:?}");
         }
     };
     std::thread::scope(|threads| {
@@ -280,7 +282,7 @@ fn a_stranger_is_dropped_however_slowly_it_speaks() {
     });
 }
 
-/// A frame of HTTP/2 on the connection itself: its kind and what it carries.
+/// Returns an HTTP/2 frame of the connection itself, with this type and payload.
 fn frame(kind: u8, payload: &[u8]) -> Vec<u8> {
     let length = (payload.len() as u32).to_be_bytes();
     [&length[1..], &[kind, 0], &[0; 4], payload].concat()
@@ -296,7 +298,8 @@ fn a_stranger_that_does_not_read_its_answers_is_dropped() {
         let mut stranger = connect(door);
         stranger.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").unwrap();
         stranger.write_all(&frame(SETTINGS, &[])).unwrap();
-        // Once the answers to so many pings fill the socket, the listener cannot answer, and so reads no more either.
+        // Once the answers to many pings fill the socket, the listener cannot answer. Then it reads
+        // no more.
         let (until, mut at, mut blocked) = (Instant::now() + DEADLINE, 0, false);
         loop {
             match stranger.write(&pings[at..]) {
@@ -304,10 +307,10 @@ fn a_stranger_that_does_not_read_its_answers_is_dropped() {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => blocked = true,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(_) => {
-                    break assert!(blocked, "{door}: it was dropped before it was in the way");
+                    break assert!(blocked, "{door}: it was dropped before the socket was full");
                 }
             }
-            assert!(Instant::now() < until, "{door}: it is still there");
+            assert!(Instant::now() < until, "{door}: the connection is still open");
         }
     };
     std::thread::scope(|threads| {

@@ -1,5 +1,5 @@
-//! The unary operations over real sockets, called by a client that knows them only by reflection: every
-//! operation, every error that docs/protocol.md says it has.
+//! The unary operations over real sockets, called by a client that knows them only by reflection:
+//! every operation, and every error that docs/protocol.md lists for it.
 
 #[path = "control/generic.rs"]
 mod generic;
@@ -20,10 +20,10 @@ use tonic_reflection::pb::v1::server_reflection_response::MessageResponse;
 use world::{TOKEN, TestCluster, alone, world};
 
 const NOBODY: &str = "00000000-0000-0000-0000-000000000001";
-/// Long enough for anything that is waited for here.
+/// In milliseconds: long enough for every wait in this file.
 const LONG: u64 = 60_000;
 
-/// Each is a test of its own, and a part of the last one, which sees whether anything is missing.
+/// Each story is a test of its own. The last test runs them all, and checks that none is missing.
 macro_rules! stories {
     ($($story:ident)+) => {
         mod each {
@@ -78,7 +78,7 @@ fn state(client: &ReflectionClient, task: &Value) -> String {
     status["state"].as_str().unwrap().to_owned()
 }
 
-/// Asks until it is so.
+/// Repeats the question until the answer is yes.
 fn until(what: impl Fn() -> bool) {
     while !what() {
         std::thread::yield_now();
@@ -92,7 +92,7 @@ fn sessions_are_opened_kept_and_closed() {
     assert_eq!(opened["lease_ms"], 30_000);
     let session = &opened["session"];
     let again = client.ok("OpenSession", json!({"session_id": session["id"]}));
-    assert_eq!(&again["session"], session, "asking twice is asking once");
+    assert_eq!(&again["session"], session, "a repeated request opens one session");
     assert_eq!(client.ok("KeepAlive", json!({"session": session}))["lease_ms"], 30_000);
     client.ok("CloseSession", json!({"session": session}));
     for operation in ["KeepAlive", "CloseSession"] {
@@ -153,7 +153,8 @@ fn tasks_are_submitted_waited_for_and_answered() {
     assert_eq!((&result["values"], &result["error"]["message"]), (&json!([]), &json!("it fails")));
     assert_eq!(result["error"]["kind"], "ERROR_KIND_FAILED");
 
-    // A value goes along by name; submitting twice is submitting once; two results were asked for.
+    // A value is passed by name. A task that is submitted twice runs once. The request asks for two
+    // results.
     let request = json!({
         "task_id": NOBODY, "function": "echo", "returns": 2,
         "needs": [format!("{}#0", task.as_str().unwrap()), task],
@@ -223,10 +224,10 @@ fn tasks_are_waited_for_in_part_and_for_a_time() {
     let in_part = json!({"ended": [quick], "pending": [slow]});
     assert_eq!(wait(1, LONG), in_part);
     assert_eq!(wait(1, 0), in_part, "enough has ended");
-    assert_eq!(wait(0, 0), in_part, "a look does not wait");
-    assert_eq!(wait(2, 1), in_part, "time that is over is no error");
+    assert_eq!(wait(0, 0), in_part, "a timeout of 0 does not wait");
+    assert_eq!(wait(2, 1), in_part, "a timeout is not an error");
     std::thread::scope(|scope| {
-        // While one waits, another's word ends it.
+        // While one client waits, another ends the wait.
         let other = client.sibling();
         let (gate, ids) = (&world.gate, json!({"task_ids": [slow], "timeout_ms": LONG}));
         let waiting = scope.spawn(move || other.ok("WaitTasks", ids));
@@ -269,7 +270,7 @@ fn tasks_are_listed() {
     assert_eq!(list(json!({"actor_id": NOBODY})).0, [Value::Null; 0]);
     client.refused("ListTasks", json!({"states": [99]}), Code::InvalidArgument, "Invalid");
     client.refused("ListTasks", json!({"actor_id": "x"}), Code::InvalidArgument, "Invalid");
-    assert_eq!(list(json!({"limit": 1, "id_prefix": done})).0, [done], "others are newer");
+    assert_eq!(list(json!({"limit": 1, "id_prefix": done})).0, [done], "newer tasks do not fit");
     client.refused("ListTasks", json!({"id_prefix": "x"}), Code::InvalidArgument, "Invalid");
     pages_are_bounded(client, "ListTasks");
 }
@@ -325,7 +326,7 @@ fn pending_bytes_actors_and_shapes_are_bounded() {
         too_much,
         "60 bytes of arguments do not fit: pending tasks and actors keep 61 of at most 90",
     );
-    // Known only when it is to be placed: the task is taken on, and fails.
+    // The limit is only reached when the task is placed: the task is accepted, and fails.
     let other =
         client.ok("SubmitTask", json!({"function": "echo", "options": {"resources": {"cpu": 5}}}));
     let outcome = client.ok("GetTaskResult", json!({"task_id": other["task_id"]}));
@@ -352,7 +353,7 @@ fn payloads_may_be_as_large_as_their_limit() {
     ended(client, &submit(client, "echo"));
 }
 
-/// An actor of its own, with these options besides.
+/// Creates a detached actor with these options. Returns its id.
 fn detached(client: &ReflectionClient, mut options: Value) -> Value {
     options["lifetime"] = json!("LIFETIME_DETACHED");
     let request = json!({"class": "Counter", "options": options});
@@ -374,7 +375,7 @@ fn actors_are_created_found_called_and_deleted() {
     let worker = client.ok("ListWorkers", json!({}))["workers"][0]["worker_id"].clone();
     let states = ["ACTOR_STATE_CREATING", "ACTOR_STATE_READY"];
     assert!(states.iter().any(|state| created["state"] == *state), "{created}");
-    assert_eq!(created["worker_id"], worker, "there is room for it");
+    assert_eq!(created["worker_id"], worker, "the worker has room for the actor");
     let status = || client.ok("GetActorStatus", json!({"actor_id": actor}));
     until(|| status()["state"] == "ACTOR_STATE_READY");
     let taken = create(options);
@@ -384,7 +385,7 @@ fn actors_are_created_found_called_and_deleted() {
     let ready = "ACTOR_STATE_READY";
     let expected =
         json!({"actor_id": actor, "created": false, "state": ready, "worker_id": worker});
-    assert_eq!(found, expected, "as the one that is there");
+    assert_eq!(found, expected, "the existing actor is returned");
 
     for (number, count) in ["AQ==", "Ag=="].into_iter().enumerate() {
         let task = call(client, actor, "count");
@@ -554,7 +555,7 @@ fn workers_are_drained() {
     assert_eq!(worker()["state"], "WORKER_STATE_DRAINING");
     world.gate.open();
     ended(client, &runs);
-    assert_eq!(state(client, &runs), "TASK_STATE_FINISHED", "what runs may finish");
+    assert_eq!(state(client, &runs), "TASK_STATE_FINISHED", "a running task may finish");
 }
 
 fn a_worker_answers_for_itself_and_says_whom_to_ask_for_the_rest() {
@@ -599,7 +600,7 @@ fn a_worker_answers_for_itself_and_says_whom_to_ask_for_the_rest() {
     there.refused("ReadLog", patient, Code::ResourceExhausted, "TooLarge");
     gate.open();
     let nothing = json!({"objects": [], "more": false, "here": []});
-    assert_eq!(there.ok("ListObjects", json!({})), nothing, "it has no store");
+    assert_eq!(there.ok("ListObjects", json!({})), nothing, "the worker has no store");
     let known = ["ListTasks", "ListActors", "ListObjects", "WorkerHealth", "ReadLog"];
     for operation in there.operations().iter().filter(|name| !known.contains(&&name[..])) {
         let words = there.refused(operation, json!({}), Code::Unimplemented, "Unsupported");
@@ -619,7 +620,7 @@ fn all_but_health_ask_for_the_token() {
     }
     assert_eq!(stranger.health("marline.v1.Nothing").unwrap_err().code(), Code::NotFound);
     let Err(status) = ReflectionClient::connect(world.controller.address(), None) else {
-        panic!("reflection answers")
+        panic!("reflection answers without a token")
     };
     assert_eq!(status.code(), Code::PermissionDenied);
     assert!(ReflectionClient::connect(world.controller.address(), Some(TOKEN)).is_ok());
@@ -630,7 +631,7 @@ fn reflection_names_every_service() {
     let world = alone(Config::default());
     let answer = world.client.reflect(MessageRequest::ListServices(String::new())).unwrap();
     let MessageResponse::ListServicesResponse(services) = answer else {
-        panic!("it was asked for services")
+        panic!("the answer does not list services")
     };
     let names: BTreeSet<String> =
         services.service.into_iter().map(|service| service.name).collect();
@@ -668,7 +669,7 @@ fn what_the_transport_refuses_says_its_kind_and_the_connection_lives() {
     let unknown = refused("Fly", Vec::new());
     assert_eq!((unknown.code, &unknown.kind[..]), (Code::Unimplemented, "Unsupported"));
 
-    // A message of exactly the limit is read: its one long field is unknown, and ignored.
+    // A message of exactly the limit is read. Its one long field is unknown, and ignored.
     let mut largest = client.message("SubmitTask", json!({"function": "echo"})).encode_to_vec();
     let rest = LIMIT - largest.len() - 2 - 4;
     largest.extend([0xa2, 0x38]); // Field 900, bytes.
@@ -678,7 +679,7 @@ fn what_the_transport_refuses_says_its_kind_and_the_connection_lives() {
     assert_eq!(client.ok("ClusterResources", json!({}))["pending_tasks"], 1);
 }
 
-/// What docs/protocol.md says that each operation does wrong.
+/// Returns the errors that docs/protocol.md lists for each operation.
 fn documented() -> BTreeSet<(String, Option<String>)> {
     let page = include_str!("../../../docs/protocol.md");
     let (_, table) =
@@ -690,7 +691,7 @@ fn documented() -> BTreeSet<(String, Option<String>)> {
         let [operation, _, errors] = cells[..] else { panic!("{row}") };
         let operation = operation.trim_matches('`').to_owned();
         documented.insert((operation.clone(), None));
-        // What stands in brackets says when.
+        // Text in brackets is the condition of an error.
         let mut depth = 0;
         let errors: String = errors
             .chars()
@@ -714,7 +715,7 @@ fn every_operation_was_called_and_failed_in_every_way_that_is_documented() {
     let documented = documented();
     let operations: BTreeSet<String> = documented.iter().map(|(name, _)| name.clone()).collect();
     assert_eq!(operations, client.operations(), "the page names every operation");
-    // The limit on waits is reached in the tests of `node/waits.rs`.
+    // The tests of `node/waits.rs` reach the limit on waits.
     let elsewhere = ("WaitTasks".to_owned(), Some("Exhausted".to_owned()));
     let general = ["Unsupported", "Denied", "Unavailable"].map(|kind| Some(kind.to_owned()));
     let called: BTreeSet<_> = called()
@@ -723,6 +724,9 @@ fn every_operation_was_called_and_failed_in_every_way_that_is_documented() {
         .chain([elsewhere])
         .collect();
     let missing: Vec<_> = documented.difference(&called).collect();
-    let unsaid: Vec<_> = called.difference(&documented).collect();
-    assert!(missing.is_empty() && unsaid.is_empty(), "not seen: {missing:?}; not said: {unsaid:?}");
+    let undocumented: Vec<_> = called.difference(&documented).collect();
+    assert!(
+        missing.is_empty() && undocumented.is_empty(),
+        "not seen: {missing:?}; not documented: {undocumented:?}"
+    );
 }

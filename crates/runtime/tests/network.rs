@@ -1,4 +1,4 @@
-//! Controller, worker and client that meet over real sockets, each as a node of its own.
+//! A controller, a worker and a client, each a node of its own, that meet over real sockets.
 
 use marline_runtime::core::controller::Config;
 use marline_runtime::core::error::{Error, ErrorKind};
@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
-/// `echo` gives its arguments back; a `Counter` counts its calls.
+/// `echo` returns its arguments. A `Counter` counts its calls.
 struct Echo;
 
 struct Counter(AtomicU64);
@@ -77,7 +77,7 @@ fn counter() -> Arc<ActorSpec> {
         class: "Counter".into(),
         args: Payload::raw(&b""[..]),
         needs: Vec::new(),
-        holds: Vec::new(),
+        referents: Vec::new(),
         name: None,
         namespace: "default".into(),
         options: Arc::new(ActorOptions::default()),
@@ -111,8 +111,8 @@ fn tasks_and_calls_work(client: &Client) {
     assert_eq!((failed.kind(), failed.message()), (ErrorKind::Failed, "it fails"));
 
     let many: Vec<_> = (0..500).map(|_| client.submit(task("echo", b"again")).unwrap()).collect();
-    for one in many {
-        assert_eq!(bytes(one.wait().unwrap()), b"again");
+    for handle in many {
+        assert_eq!(bytes(handle.wait().unwrap()), b"again");
     }
 
     let actor = client.create_actor(counter()).unwrap().wait().unwrap().unwrap();
@@ -152,7 +152,7 @@ fn the_token_is_asked_for() {
         Controller::start("127.0.0.1:0", Some(token.clone()), Config::default()).unwrap();
     for wrong in [None, Some("other".into())] {
         let Err(error) = Client::connect(controller.address(), wrong) else {
-            panic!("it was let in")
+            panic!("a wrong token was accepted")
         };
         assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
     }
@@ -163,7 +163,7 @@ fn the_token_is_asked_for() {
 #[test]
 fn an_address_that_others_can_reach_needs_a_token() {
     let Err(error) = Controller::start("0.0.0.0:0", None, Config::default()) else {
-        panic!("it listens")
+        panic!("it listens without a token")
     };
     assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
 }
@@ -188,7 +188,7 @@ fn a_client_that_leaves_takes_what_it_held_with_it() {
     client.submit(task("echo", b"hello")).unwrap().wait().unwrap().unwrap();
     drop(client);
     let watcher = Client::connect(controller.address(), None).unwrap();
-    // Something that the controller does later than what the first client's leaving caused.
+    // Work that the controller does after it has handled the first client's leaving.
     for _ in 0..50 {
         watcher.submit(task("echo", b"x")).unwrap().wait().unwrap().unwrap();
     }
@@ -205,26 +205,26 @@ fn what_was_put_lately_is_made_known_before_an_actor_looks_for_it() {
         TaskSpec { needs: vec![object], ..(*call).clone() }
     };
     let small = client.put(Payload::raw("small").into()).unwrap();
-    assert!(!client.must_sync_before(&needing(small)), "it goes along with the call");
+    assert!(!client.must_sync_before(&needing(small)), "a small value travels in the call");
     let large = new_object_id();
     client.put_as(large, Payload::raw("large").stored_as(large).into(), None).unwrap();
     assert!(client.must_sync_before(&needing(large)));
-    assert!(!client.must_sync_before(&call(new_actor_id())), "it needs nothing");
+    assert!(!client.must_sync_before(&call(new_actor_id())), "the call needs no value");
     client.sync().unwrap();
     assert!(!client.must_sync_before(&needing(large)));
     let here = controller.client();
     here.put_as(new_object_id(), Payload::raw("large").stored_as(large).into(), None).unwrap();
-    assert!(!here.must_sync_before(&needing(large)), "its controller has heard it");
+    assert!(!here.must_sync_before(&needing(large)), "its own controller knows the value");
 }
 
-/// Longer than anything here takes.
+/// A timeout that no correct run reaches.
 const DEADLINE: Duration = Duration::from_secs(60);
 
 fn large(bytes: usize) -> Arc<TaskSpec> {
     Arc::new(TaskSpec { args: Payload::raw(vec![7; bytes]), ..(*task("echo", b"")).clone() })
 }
 
-/// Stands between a client and its controller; what the controller says stays unread while `stuck`.
+/// Starts a proxy between a client and its controller. While `stuck`, the client gets nothing.
 fn between(controller: &str, stuck: &Arc<AtomicBool>) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
@@ -263,7 +263,7 @@ fn a_client_that_does_not_read_holds_up_no_other() {
     let slow = Client::connect(&between(controller.address(), &stuck), None).unwrap();
     slow.submit(large(1)).unwrap().wait().unwrap().unwrap();
     stuck.store(true, Ordering::Release);
-    // Each waits for room, which comes when it reads again.
+    // Each submission waits for room, which comes when the client reads again.
     let submits = thread::spawn(move || {
         for _ in 0..30 {
             slow.submit(large(1 << 20)).unwrap();
@@ -277,7 +277,7 @@ fn a_client_that_does_not_read_holds_up_no_other() {
     tasks_and_calls_work(&other);
 }
 
-/// A controller that asks for a token, and a worker and a client that have it.
+/// Starts a controller with a token, and a worker and a client that have the token.
 fn guarded_cluster() -> (Controller, Worker, Client) {
     let token: Arc<str> = "secret".into();
     let controller =
@@ -301,22 +301,22 @@ fn a_token_that_could_not_be_said_is_refused() {
 #[test]
 fn nonsense_ends_only_the_connection_that_says_it() {
     let (controller, _worker, client) = guarded_cluster();
-    let said: [&[u8]; 5] = [
+    let messages: [&[u8]; 5] = [
         b"MRLN\xff\x01",
         b"MRLN\x02\x09nonsense that is as long as a nonce",
         b"MRL1\0\0\0\x06secret\0\0\0\0",
         b"DATA\0\0\0\x06secret",
         b"GET / HTTP/1.1\r\nHost: here\r\n\r\n",
     ];
-    for said in said {
+    for message in messages {
         let mut stranger = TcpStream::connect(controller.address()).unwrap();
-        stranger.write_all(said).unwrap();
+        stranger.write_all(message).unwrap();
         stranger.set_read_timeout(Some(DEADLINE)).unwrap();
         let mut answer = Vec::new();
         let end = stranger.read_to_end(&mut answer);
         let timed_out =
             matches!(&end, Err(error) if error.kind() == std::io::ErrorKind::WouldBlock);
-        assert!(!timed_out, "it is still there after {said:?}");
+        assert!(!timed_out, "the connection is still open after {message:?}");
     }
     tasks_and_calls_work(&client);
 }

@@ -1,4 +1,4 @@
-//! Tasks and calls that give items while they run: in one process, and between nodes that meet over sockets.
+//! Tasks and calls that yield items while they run: in one process, and between nodes over sockets.
 
 use marline_runtime::core::controller::Config;
 use marline_runtime::core::error::{Error, ErrorKind};
@@ -17,18 +17,18 @@ use std::time::{Duration, Instant};
 
 const LONG: Duration = Duration::from_secs(60);
 
-/// `count` gives 0, 1, 2, … up to what its argument says, and fails if that is odd. A `Counter` has a method that
-/// does the same.
+/// `count` yields 0, 1, 2, … below its argument, and fails if the argument is odd. A `Counter` has
+/// a method that does the same.
 #[derive(Default)]
 struct Count {
-    /// How many were made, also those for which there was no room in the end.
+    /// How many items were made, including those that found no room in the end.
     made: AtomicU32,
 }
 
 impl Count {
     fn give(&self, invocation: &Invocation) -> Result<Reply, Error> {
         let Some(items) = &invocation.items else {
-            return Err(Error::failed("it was not asked for items", Default::default()));
+            return Err(Error::failed("the call is not a stream", Default::default()));
         };
         let text = String::from_utf8_lossy(&invocation.args.inline).into_owned();
         let count: u32 = text.parse().expect("a number");
@@ -88,20 +88,20 @@ fn call(actor: ActorId, count: u32, most: u32) -> Arc<TaskSpec> {
     Arc::new(TaskSpec { target, ..(*task(count, most)).clone() })
 }
 
-/// How something ended, for who waits for it.
+/// Returns a maker of callbacks, and the receiver of the outcomes that they get.
 fn told() -> (impl Fn() -> marline_runtime::Callback<Outcome>, Receiver<Outcome>) {
-    let (tell, told) = mpsc::channel();
-    let tell = Arc::new(Mutex::new(tell));
+    let (sender, outcomes) = mpsc::channel();
+    let sender = Arc::new(Mutex::new(sender));
     let make = move || {
-        let tell = tell.clone();
-        let tell: marline_runtime::Callback<Outcome> =
-            Box::new(move |outcome| drop(tell.lock().unwrap().send(outcome)));
-        tell
+        let sender = sender.clone();
+        let callback: marline_runtime::Callback<Outcome> =
+            Box::new(move |outcome| drop(sender.lock().unwrap().send(outcome)));
+        callback
     };
-    (make, told)
+    (make, outcomes)
 }
 
-/// The next item, or how it ended.
+/// Returns the next item, or how the stream ended.
 fn next(stream: &ItemStream) -> Result<Option<(ObjectId, String)>, Error> {
     loop {
         match stream.take() {
@@ -131,7 +131,7 @@ fn takes_all(client: &Client, stream: &ItemStream, count: u32) {
         _ => {
             let error = next(stream).unwrap_err();
             assert_eq!((error.kind(), error.message()), (ErrorKind::Failed, "it is odd"));
-            assert_eq!(next(stream).unwrap(), None, "the error is said once");
+            assert_eq!(next(stream).unwrap(), None, "the error is returned once");
         }
     }
 }
@@ -142,7 +142,7 @@ fn tasks_and_calls_stream(client: &Client) {
         class: "Counter".into(),
         args: Payload::raw(&b""[..]),
         needs: Vec::new(),
-        holds: Vec::new(),
+        referents: Vec::new(),
         name: None,
         namespace: "default".into(),
         options: Arc::new(ActorOptions::default()),
@@ -223,9 +223,9 @@ fn no_more_is_made_than_may_wait_and_closing_ends_the_producer() {
     let error = ended.recv_timeout(LONG).unwrap().unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Cancelled);
     let made = count.made.load(Ordering::Relaxed);
-    assert!((8..=10).contains(&made), "{made}: one was taken, and said so in steps of two");
+    assert!((8..=10).contains(&made), "{made}: one was taken, and reported in steps of two");
     let value = client.get(first).unwrap().wait().unwrap().unwrap();
-    assert_eq!(&value.payload.inline[..], b"0", "what was taken stays");
+    assert_eq!(&value.payload.inline[..], b"0", "an item that was taken stays");
 }
 
 #[test]
@@ -236,10 +236,10 @@ fn a_program_that_does_not_stream_says_so() {
             vec!["count".into()]
         }
         fn run(&self, _: &Invocation) -> Result<Reply, Error> {
-            unreachable!("it cannot stream")
+            unreachable!("the program cannot stream")
         }
         fn construct(&self, _: &Invocation) -> Result<Arc<dyn Instance>, Error> {
-            unreachable!("it has no actors")
+            unreachable!("the program has no actors")
         }
     }
     let cluster = Cluster::local(1, Resources::cpus(1), None, Arc::new(Plain));

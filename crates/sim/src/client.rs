@@ -1,5 +1,5 @@
-//! A client's process: the machine, its link to the controller, one to every worker it calls, and its
-//! user.
+//! The process of a client: its machine, its link to the controller, a link to every worker that it
+//! calls, and its user.
 
 use crate::net::{ConnectionId, Frame};
 use crate::process::{Input, LinkEnd, Message, ProcessId, ProcessShell};
@@ -20,7 +20,8 @@ pub struct ClientShell {
     pub upstream: Upstream,
     pub hosts: BTreeMap<Session, Host>,
     pub user: User,
-    /// It has no user, and says anything.
+    /// Whether this is the [fuzz client](crate::fuzz_client), which has no user and sends random
+    /// messages.
     pub is_fuzz_client: bool,
 }
 
@@ -168,13 +169,14 @@ impl World {
                 }
                 LinkEffect::Deliver(message) => panic!("a host does not say {message:?}"),
                 LinkEffect::Lost { unsent, .. } => self.drop_host(id, session, unsent),
-                // A worker that starts over counts from the beginning.
+                // The worker started over, and numbers its messages from the beginning.
                 LinkEffect::Break(_) => {}
             }
         }
     }
 
-    /// The worker at the other end is not the one that was called.
+    /// Drops the link to a host, since the process at the other end has another session than the
+    /// one that was called.
     fn drop_host(&mut self, id: ProcessId, session: Session, mut unsent: Vec<Message>) {
         if let Some(host) = self.client_shell(id).hosts.remove(&session) {
             if let Some(connection) = host.end.connection {
@@ -228,11 +230,11 @@ impl World {
             }
             Effect::CloseHost { host } => self.drop_host(id, host, Vec::new()),
             Effect::CreditGranted | Effect::Synced { .. } | Effect::Warn(_) | Effect::Show(_) => {}
-            Effect::FirstInstanceReady { .. } => {} // Its user does not ask.
+            Effect::FirstInstanceReady { .. } => {} // The user does not ask for this.
             Effect::Ended { task, outcome } => self.user_ended(id, task, outcome),
             Effect::Yielded { task, index, value } => self.user_given(id, task, index, value),
             Effect::ObjectReady { object, value } => self.user_got(id, object, value),
-            Effect::Located { .. } => {} // Its user has no store, and reads nothing.
+            Effect::Located { .. } => {} // The user has no object store, and reads no data.
             Effect::ActorCreated { requested, actor } => self.user_created(id, requested, actor),
             Effect::ActorFound { actor, .. } => {
                 if let Ok(actor) = actor {
@@ -249,7 +251,7 @@ impl World {
     }
 }
 
-/// The call that a message makes.
+/// Returns the attempt of the call that a message makes, if it is a call.
 fn tried(message: Message) -> Option<AttemptId> {
     match message {
         Message::ToHost(ToHost::Call { spec, attempt, .. }) => {

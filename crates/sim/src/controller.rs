@@ -1,4 +1,4 @@
-//! The controller's process: the machine, and a link for every session.
+//! The process of the controller: its machine, and a link for every session.
 
 use crate::net::{ConnectionId, Frame};
 use crate::process::{Input, LinkEnd, Message, ProcessId, ProcessShell};
@@ -11,21 +11,22 @@ use marline_core::random::Random;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+/// The lease of every session.
 pub const LEASE: Duration = Duration::from_secs(30);
 
-/// How long workers may finish what they have when the controller ends.
+/// How long workers may still run their work when the controller shuts down.
 const GRACE: Duration = Duration::from_secs(5);
 
 #[derive(Debug)]
 pub struct ControllerShell {
     pub machine: Controller,
-    /// Which life of the controller this is.
+    /// The number of this controller process: links use it as their incarnation.
     pub incarnation: u64,
     terms: LeaseTerms,
     pub links: BTreeMap<Session, LinkEnd>,
-    /// Whose link a connection carries.
+    /// Each connection, with the session whose link it carries and the process at its other end.
     carries: BTreeMap<ConnectionId, (Session, ProcessId)>,
-    /// Who asked to join, for the answer.
+    /// The process that asks to join, and the number of its request, while the machine decides.
     asking: Option<(ProcessId, u64)>,
 }
 
@@ -164,7 +165,8 @@ impl World {
         }
     }
 
-    /// Something was on its way from a session that is over: it reaches the machine, late as it is.
+    /// Delivers a message of a session that is over, which arrived late. The machine must ignore
+    /// it.
     fn stale_packet(&mut self, id: ProcessId, session: Session, packet: Packet<Message>) {
         let Packet::Data { message, .. } = packet else { return };
         let event = match message {
@@ -228,7 +230,7 @@ impl World {
             Effect::OpenSession(session) => {
                 let shell = self.controller_shell(id);
                 shell.links.insert(session, LinkEnd::new(shell.incarnation));
-                let (to, request) = shell.asking.expect("only who asks is let in");
+                let (to, request) = shell.asking.expect("only a process that asks is let in");
                 let frame = Frame::Opened { request, session, terms: shell.terms };
                 self.transmit(ConnectionId::NONE, id, to, frame);
             }

@@ -1,5 +1,6 @@
-//! Executors: processes of a worker that run user code, for better or worse. Each watches the lease of
-//! its worker and exits past it, also when the worker itself is frozen.
+//! Executors: the processes of a worker that run user code. User code returns, raises, crashes,
+//! blocks or ignores a cancel. Each executor watches the lease of its worker, and exits when the
+//! lease is over, even if the worker is frozen.
 
 use crate::process::{Input, ProcessId};
 use crate::world::{SimEvent, World};
@@ -15,22 +16,22 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What user code does; the first byte of its arguments.
+/// What user code does. The first byte of its arguments says it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum UserCodeBehavior {
-    /// Returns.
+    /// Returns a result.
     Return,
-    /// Raises.
+    /// Raises an error.
     Raise,
     /// Kills its executor.
     Crash,
-    /// Returns a value that names everything it was given.
+    /// Returns a value that names all referents that it was called with.
     PassOn,
-    /// Waits for other work for a while.
+    /// Blocks on other work for a while.
     Block,
-    /// Takes long, and does not listen when asked to stop.
+    /// Takes long, and ignores a cancel.
     Ignore,
-    /// Keeps what it was given, and lets it go some time later.
+    /// Holds the referents that it was called with, and releases them some time later.
     Keep,
 }
 
@@ -52,7 +53,7 @@ impl UserCodeBehavior {
     }
 
     fn of(payload: &Payload) -> UserCodeBehavior {
-        // What a worker calls for itself has no arguments.
+        // Calls that the worker itself makes, such as saving state, have no arguments.
         payload
             .inline
             .first()
@@ -60,7 +61,7 @@ impl UserCodeBehavior {
     }
 }
 
-/// What an executor does next.
+/// The next step of an executor.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ExecutorStep {
     Ready,
@@ -75,11 +76,11 @@ pub enum ExecutorStep {
         attempt: Attempt,
         blocks: bool,
     },
-    /// What a task is given did not come.
+    /// The task cannot start: one of its inputs did not arrive.
     NotBegun {
         task: TaskId,
     },
-    /// It gives the next item of a stream, if there is room for it.
+    /// A task yields the next item of its stream, if there is room for it.
     Give {
         task: TaskId,
         attempt: Attempt,
@@ -89,29 +90,30 @@ pub enum ExecutorStep {
 
 #[derive(Debug)]
 struct Executor {
-    /// What it runs: one task, or the calls of an actor.
+    /// What runs now: one task, or calls of an actor.
     running: BTreeMap<TaskId, (Arc<TaskSpec>, Attempt)>,
-    /// Calls that come after the one that runs, and whether each was asked not to begin.
+    /// The calls that wait for the one that runs, in order. The flag: whether the call was
+    /// cancelled before its start.
     ahead: VecDeque<(Arc<TaskSpec>, Attempt, bool)>,
     actor: Option<(Arc<ActorSpec>, Instance)>,
-    /// What its actor remembers: how many calls it has had, in all its lives.
+    /// The state of its actor: how many calls the actor has run, over all its instances.
     state: u64,
-    /// Its actor has ended itself: it begins nothing any more.
+    /// The actor has ended itself. It starts no further calls.
     exited: bool,
     kept: Vec<Referent>,
-    /// How many items were taken of streams that it runs, or is about to.
+    /// How many items were consumed of each stream that runs here, or that is about to.
     took: BTreeMap<TaskId, u32>,
-    /// What it gives.
+    /// The streams that run here.
     streams: BTreeMap<TaskId, Giving>,
 }
 
-/// A stream that runs.
+/// How far a stream is that an executor yields.
 #[derive(Debug, Default)]
 struct Giving {
     given: u32,
-    /// There was no room for the next item.
+    /// There was no room for the next item, so user code waits.
     waits: bool,
-    /// It was asked to stop.
+    /// The task was asked to stop.
     stopped: bool,
 }
 
@@ -121,15 +123,15 @@ pub struct Executors {
     alive: BTreeMap<(ProcessId, ExecutorId), Executor>,
     /// When the lease of each worker is over, in the world's time.
     leases: BTreeMap<ProcessId, u64>,
-    /// Workers of which no executor starts, until when.
+    /// Workers whose executors fail to start, and until when.
     broken: BTreeMap<ProcessId, u64>,
 }
 
-/// How long it takes to be heard by the worker.
+/// How long a message from an executor to its worker takes.
 const HOP: Duration = Duration::from_micros(50);
 
 impl World {
-    /// The page that a worker shares with its executors.
+    /// Writes the end of a lease into the page that a worker shares with its executors.
     pub fn share_lease(&mut self, worker: ProcessId, ends_at: Option<Time>) {
         let Some(ends_at) = ends_at else {
             self.executors.leases.remove(&worker);
@@ -147,7 +149,7 @@ impl World {
         }
     }
 
-    /// All executors of a worker die.
+    /// Kills all executors of a worker.
     pub fn kill_executors(&mut self, worker: ProcessId) {
         let mine = self.executors.alive.keys().filter(|(owner, _)| *owner == worker);
         for (_, executor) in mine.copied().collect::<Vec<_>>() {
@@ -170,7 +172,7 @@ impl World {
         self.act(wait, worker, executor, turn);
     }
 
-    /// Whether no executor of this worker starts now; that lasts for a while.
+    /// Whether executors of this worker fail to start now. Such a fault lasts for a while.
     fn starts_fail(&mut self, worker: ProcessId) -> bool {
         if self.faults && self.random.one_in(150) {
             let lasts = self.random.up_to(Duration::from_secs(20));
@@ -254,7 +256,8 @@ impl World {
         self.begin(worker, id, &spec, attempt);
     }
 
-    /// The call that ran has ended: the next one begins, unless it was asked not to.
+    /// Starts the next call after one has ended. A call that was cancelled meanwhile ends without
+    /// running.
     fn begin_next(&mut self, worker: ProcessId, id: ExecutorId) {
         while let Some(executor) = self.executors.alive.get_mut(&(worker, id))
             && let Some((spec, attempt, stop)) = executor.ahead.pop_front()
@@ -263,7 +266,7 @@ impl World {
                 return self.begin_call(worker, id, spec, attempt);
             }
             executor.took.remove(&spec.id);
-            let outcome = Err(Error::cancelled("it was to stop before it ran"));
+            let outcome = Err(Error::cancelled("it was cancelled before it ran"));
             let end = UserCodeResult { outcome, still_held: Vec::new() };
             self.tell(worker, Event::CallEnded { executor: id, call: spec.id, end });
         }
@@ -367,7 +370,7 @@ impl World {
             ExecutorStep::Ready => self.tell(worker, Event::ExecutorReady { executor: id }),
             ExecutorStep::Die => self.executor_dies(worker, id),
             ExecutorStep::NotBegun { task } => {
-                let error = Error::unavailable(Ran::No, "what it is given did not come");
+                let error = Error::unavailable(Ran::No, "an input did not arrive");
                 self.tell(worker, Event::InputsUnavailable { executor: id, task, error });
             }
             ExecutorStep::Constructed => {
@@ -399,7 +402,7 @@ impl World {
         }
     }
 
-    /// Of a stream that an executor has, so many items were taken.
+    /// Tells an executor how many items of a stream were consumed.
     pub fn exec_took(&mut self, worker: ProcessId, id: ExecutorId, task: TaskId, count: u32) {
         let Some(executor) = self.executors.alive.get_mut(&(worker, id)) else { return };
         executor.took.insert(task, count);
@@ -524,31 +527,32 @@ impl World {
     }
 }
 
-/// What this attempt at this task returns.
+/// Returns the result of this attempt. It names the task and the attempt.
 fn result_of(task: TaskId, attempt: Attempt) -> Value {
     let mut bytes = task.as_u128().to_le_bytes().to_vec();
     bytes.extend(attempt.0.to_le_bytes());
     Payload::raw(Bytes::from(bytes)).into()
 }
 
-/// How many items user code gives, each time it runs.
+/// Returns how many items the task yields, each time it runs.
 pub fn items_of(spec: &TaskSpec) -> u32 {
     items_of_task(spec.id)
 }
 
-/// The same.
+/// Returns how many items the task with this id yields. It is a function of the id, so every
+/// attempt yields as many.
 pub fn items_of_task(task: TaskId) -> u32 {
     (task.as_u128() % 14) as u32
 }
 
-/// What this attempt at this task gives as its `index`th item.
+/// Returns the item with this index of this attempt. It names the task, the attempt and the index.
 fn item_of(task: TaskId, attempt: Attempt, index: u32) -> Value {
     let mut bytes = result_of(task, attempt).payload.inline.to_vec();
     bytes.extend(index.to_le_bytes());
     Payload::raw(Bytes::from(bytes)).into()
 }
 
-/// Which item of which task this is.
+/// Returns which item of which task this is.
 pub fn item_made_by(value: &Value) -> (TaskId, u32) {
     let bytes = &value.payload.inline;
     let task = u128::from_le_bytes(bytes[..16].try_into().expect("an item names its task"));
@@ -556,7 +560,7 @@ pub fn item_made_by(value: &Value) -> (TaskId, u32) {
     (TaskId::from_u128(task), index)
 }
 
-/// Which attempt at which task returned this.
+/// Returns which attempt at which task returned this.
 pub fn made_by(value: &Value) -> (TaskId, Attempt) {
     let bytes = &value.payload.inline;
     let task = u128::from_le_bytes(bytes[..16].try_into().expect("a result names its task"));
@@ -564,7 +568,7 @@ pub fn made_by(value: &Value) -> (TaskId, Attempt) {
     (TaskId::from_u128(task), Attempt(attempt))
 }
 
-/// The class of what user code raises after it gave all its items.
+/// The class of the error that user code raises after it has yielded all its items.
 pub const RAISED_IN_STREAM: &str = "StreamError";
 
 fn raised_in_stream() -> Error {

@@ -1,5 +1,6 @@
-//! A client that says anything at any time: well-formed messages about things of its own, of others, and
-//! of nobody. Whatever it says, the controller goes on, and what others asked for still ends.
+//! A client that sends random messages at any time. They are well formed, and name ids of its own,
+//! of other clients, and ids that do not exist. Whatever it sends, the controller goes on, and the
+//! work of other clients still ends. The oracle promises nothing about ids that this client used.
 
 use crate::executor::UserCodeBehavior;
 use crate::process::{Input, Message, ProcessId};
@@ -19,7 +20,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 impl World {
-    /// Says something odd, and soon again.
+    /// Sends a random message, and schedules the next one.
     pub fn make_mischief(&mut self, id: ProcessId) {
         if !self.faults {
             return;
@@ -31,7 +32,7 @@ impl World {
         }
     }
 
-    /// One of the latest ids that anybody made, or one that nobody did.
+    /// Returns one of the latest ids that clients made, or an id that no client made.
     fn odd_id(&mut self) -> u128 {
         let recent = self.oracle.recent.len() as u64;
         if recent == 0 || self.random.one_in(6) {
@@ -139,7 +140,8 @@ impl World {
                 self.oracle.fuzzed_ids.insert(object.origin);
                 FromClient::Resolve { object, value }
             }
-            // It may end what is another's: that is what a detached name is for. Not too often.
+            // This may end an actor of another client, as any client may end a detached actor. Not
+            // too often.
             14 if self.random.one_in(2) => FromClient::KillActor { actor: self.odd_actor() },
             _ => FromClient::DeleteActor { actor: self.odd_actor() },
         }
@@ -186,7 +188,7 @@ impl World {
             class: ["Counter", "Nobody", ""][self.random.below(3) as usize].into(),
             args: UserCodeBehavior::Return.args(),
             needs: vec![],
-            holds: vec![self.odd_thing()],
+            referents: vec![self.odd_thing()],
             name: self.random.one_in(2).then(|| "name-9".into()),
             namespace: "default".into(),
             options: Arc::new(options),

@@ -1,15 +1,21 @@
-//! A simulated world around the machines of `marline-core`, in which everything that can go wrong does.
+//! A simulated cluster around the state machines of `marline-core`, with faults of every kind.
 //!
-//! One seed decides everything: what clients ask for, how long things take, how each process's clock
-//! runs, and what the nemesis does (`nemesis.rs`): it delays, cuts one or both directions, breaks
-//! connections, freezes and kills processes of every kind, and lets late and repeated messages arrive.
-//! Messages go through real [`link`](marline_core::link)s over simulated connections (`net.rs`).
+//! One seed decides everything in a run:
 //!
-//! The machines check their own invariants: after every event in one seed of four, after one event in eight in the others.
-//! The oracle (`oracle.rs`) checks what no machine can see alone. Then the faults stop, and everything that was asked for
-//! must end.
+//! - `world.rs`: time, and the queue of events.
+//! - `user.rs`, `fuzz_client.rs`: what clients submit. `executor.rs`: what user code does.
+//! - `controller.rs`, `worker.rs`, `client.rs`: the processes, each with its own clock
+//!   (`process.rs`).
+//! - `net.rs`: connections. Messages go through real [`link`](marline_core::link)s over them.
+//! - `object_store.rs`: the object stores of workers.
+//! - `nemesis.rs`: faults. It delays messages, cuts one or both directions, breaks connections,
+//!   freezes and kills processes of every kind. Late and repeated messages arrive.
+//! - `oracle.rs`: checks of promises that no machine can see alone.
 //!
-//! [`run`] runs one seed; it panics, naming what went wrong, if a promise is broken.
+//! The machines check their own invariants: in one seed of four after every event, in the others
+//! after one event in eight. At the end of a run the faults stop, and all submitted work must end.
+//!
+//! [`run`] runs one seed. It panics with the broken promise, if there is one.
 
 #![forbid(unsafe_code)]
 
@@ -30,14 +36,14 @@ pub use world::{Report, run};
 
 use std::hash::{BuildHasher, RandomState};
 
-/// A seed that differs from run to run, far from those that every run uses.
+/// Returns a seed that differs from run to run, and that no test uses as a fixed seed.
 pub fn fresh_seed() -> u64 {
-    // The tests' own seeds are smaller.
+    // The fixed seeds of the tests are smaller.
     const FIRST: u64 = 1_000_000;
     FIRST + RandomState::new().hash_one("seed") % 1_000_000_000
 }
 
-/// The command that runs one seed again.
+/// Returns the command that runs one seed again.
 pub fn replay(seed: u64) -> String {
     format!("cargo run --release -p marline-sim -- --seed {seed}")
 }

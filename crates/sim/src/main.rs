@@ -1,22 +1,23 @@
-//! `marline-sim --seeds COUNT` runs many seeds, `--minutes COUNT` as many as fit, `--seed N` replays one with a trace.
+//! The command line of the simulator: runs many seeds, or replays one seed with a trace. `HELP` has
+//! the usage.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 const HELP: &str = "\
-Runs simulated clusters in which everything is killed, and checks every promise after every step.
+Runs simulated clusters, kills and cuts off every kind of process in them, and checks every promise.
 
 usage: marline-sim --seeds COUNT [--from SEED]     run this many seeds
-       marline-sim --minutes COUNT [--from SEED]   run seeds for this long
-       marline-sim --seed SEED [--quiet]           replay one seed, printing what happens
+       marline-sim --minutes COUNT [--from SEED]   run seeds for this many minutes
+       marline-sim --seed SEED [--quiet]           replay one seed, with a trace of its events
 
-Without --from, the first seed differs from run to run; it is printed. Each seed that fails is printed with the
-promise it broke. The exit status is 1 if any failed.";
+Without --from, the first seed differs from run to run; it is printed. For each seed that fails, the
+broken promise and the command to replay it are printed. The exit status is 1 if a seed failed.";
 
 /// How often progress is printed.
 const PROGRESS: Duration = Duration::from_secs(5);
-/// A run stops after this many failures: more of them say no more.
+/// How many failures end a run. More failures rarely say more.
 const MAX_FAILURES: usize = 20;
 
 fn main() -> ExitCode {
@@ -47,7 +48,7 @@ fn replay_seed(seed: u64, trace: bool) -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// How long a run goes on.
+/// When a run ends.
 #[derive(Clone, Copy)]
 enum Until {
     Seeds(u64),

@@ -1,4 +1,4 @@
-//! The nemesis: what goes wrong, and when.
+//! The nemesis: which faults happen, and when.
 
 use crate::controller::LEASE;
 use crate::process::{Input, ProcessId, ProcessShell};
@@ -10,14 +10,15 @@ use std::time::Duration;
 
 #[derive(Debug)]
 pub struct Nemesis {
-    /// The longest a frame takes when nothing special is the matter.
+    /// The longest time that a frame takes while no fault slows it.
     pub usual_delay: Duration,
-    /// Which faults this world knows: a world with few kinds of them goes deeper into each.
+    /// The kinds of faults in this world. Each world has only some kinds, and so more of each.
     kinds: Vec<Fault>,
-    /// The longest time between strikes.
+    /// The longest time between two faults.
     pause: Duration,
-    /// Whether this world knows silences only, a little shorter than sessions survive or a little longer than their lease:
-    /// elsewhere other faults hide whether a session had to survive.
+    /// Whether silences are the only faults in this world. Each is a little shorter than sessions
+    /// survive, or a little longer than their lease. With other faults it would not be known
+    /// whether a session must survive.
     silences: bool,
     pub pending_restarts: u32,
 }
@@ -58,7 +59,8 @@ const FAULTS: [Fault; 13] = [
 impl Nemesis {
     pub fn new(random: &mut Random) -> Nemesis {
         let mut kinds: Vec<Fault> = FAULTS.into_iter().filter(|_| random.one_in(3)).collect();
-        // Losing the controller ends every story, so few worlds know it.
+        // Losing the controller ends all sessions, and so hides other bugs. Few worlds have this
+        // fault.
         if random.below(4) != 0 {
             kinds.retain(|fault| *fault != Fault::KillController);
         }
@@ -109,7 +111,7 @@ impl World {
             Fault::KillClient => {
                 self.kill(|role| matches!(role, ProcessShell::Client(_)), ProcessKind::Client)
             }
-            // In good order, or not.
+            // Half of the controllers shut down in good order, the others are killed.
             Fault::KillController if self.random.one_in(2) => {
                 if let Some(id) = self.one_of(|role| matches!(role, ProcessShell::Controller(_))) {
                     self.soon(id, Duration::from_millis(1), Input::Drain);
@@ -159,7 +161,7 @@ impl World {
 
     fn cut(&mut self, both: bool) {
         let (Some(a), Some(b)) = (self.one_of(|_| true), self.one_of(|_| true)) else { return };
-        // Most of the traffic is with the controller.
+        // Most traffic is with the controller, so most cuts are there.
         let b = if self.random.one_in(3) { b } else { self.controller };
         let (a, b) = if self.random.one_in(2) { (a, b) } else { (b, a) };
         if a == b {
@@ -179,19 +181,21 @@ impl World {
         }
     }
 
-    /// For a while, nothing is heard in one direction, or in both, or a process stands still.
+    /// Makes a silence: for a while one or both directions are cut, or a process is frozen.
     fn silence(&mut self) {
         let survives = self.random.below(4) > 0;
         let time = match survives {
             true => {
-                // Clocks run up to a fiftieth fast or slow, and messages take their time.
+                // Less than sessions tolerate: clocks run up to a fiftieth fast or slow, and
+                // messages take time.
                 let longest =
                     LeaseTerms::of(LEASE).tolerated_silence() * 95 / 100 - 4 * self.net.delay;
                 longest * (700 + self.random.below(301) as u32) / 1_000
             }
             false => LEASE + self.random.up_to(LEASE / 3),
         };
-        // One direction after the other: what the controller said is heard late, and the answers are not.
+        // One direction after the other: the controller's messages arrive late, and the answers do
+        // not arrive.
         let in_turn = !survives && self.random.one_in(2);
         let late =
             if in_turn { LEASE / 10 + self.random.up_to(LEASE * 2 / 3) } else { Duration::ZERO };
@@ -223,18 +227,18 @@ impl World {
         }
     }
 
-    /// The sessions of all processes that are part of the cluster.
+    /// Returns the sessions of all processes that are part of the cluster.
     fn joined(&self) -> Vec<(ProcessId, Session)> {
         let living = self.living(|_| true).into_iter();
         living.filter_map(|id| Some((id, self.session_of(id)?))).collect()
     }
 
-    /// The session of a process that is part of the cluster, by its own word and the controller's.
+    /// Returns the session of a process, if both the process and the controller consider it alive.
     fn session_of(&self, id: ProcessId) -> Option<Session> {
         let session = match &self.processes[id.0].role {
             ProcessShell::Controller(_) => None,
             ProcessShell::Worker(shell) => shell.machine.session(),
-            // One that makes mischief may be told to go.
+            // The fuzz client may be fenced for what it sends, so it promises nothing.
             ProcessShell::Client(shell) => {
                 shell.machine.session().filter(|_| !shell.is_fuzz_client)
             }
@@ -276,13 +280,14 @@ impl World {
         self.start_another(restart);
     }
 
-    /// A controller has wound up: its process ends.
+    /// Ends the process of a controller that has shut down, and starts another one later.
     pub fn controller_ends(&mut self, id: ProcessId) {
         self.bury(id);
         self.start_another(ProcessKind::Controller);
     }
 
-    /// A process is killed by force; its executors notice, and perhaps there is proof of it.
+    /// Kills a process by force, with its executors. In half of the cases the controller gets proof
+    /// of its death.
     fn bury(&mut self, id: ProcessId) {
         let process = &mut self.processes[id.0];
         process.alive = false;
@@ -303,13 +308,13 @@ impl World {
         if let Some(session) = session
             && self.random.one_in(2)
         {
-            // Same host: the whole process group is seen to be gone.
+            // As on the same host, where the controller sees that the process is gone.
             let controller = self.controller;
             self.soon(controller, Duration::from_millis(5), Input::Died { session });
         }
     }
 
-    /// A client leaves in good order.
+    /// Lets a client leave in good order.
     fn close_client(&mut self, id: ProcessId) {
         if let Some(session) = self.client_shell(id).upstream.session
             && !self.processes[id.0].frozen

@@ -1,5 +1,5 @@
-//! The network: connections that keep their order, take their time, are cut in one direction or both,
-//! and break without both ends noticing at once.
+//! The network: connections that keep the order of frames and delay them. They are cut in one
+//! direction or in both, and break without both ends noticing at once.
 
 use crate::process::{Input, Message, ProcessId};
 use crate::world::{SimEvent, World};
@@ -10,16 +10,16 @@ use marline_core::link::Packet;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-/// A connection; numbers grow. The first stands for requests that have none.
+/// The number of a connection. Numbers grow; 0 stands for requests outside any connection.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct ConnectionId(pub u64);
 
 impl ConnectionId {
-    /// For requests outside any connection.
+    /// Requests outside any connection.
     pub const NONE: ConnectionId = ConnectionId(0);
 }
 
-/// What travels.
+/// What travels between processes.
 #[derive(Clone, Debug)]
 pub enum Frame {
     /// A process asks to join.
@@ -28,22 +28,23 @@ pub enum Frame {
         request: u64,
         role: Role,
     },
-    /// It has joined.
+    /// The answer to `Open`: the process has joined.
     Opened {
         request: u64,
         session: Session,
         terms: LeaseTerms,
     },
-    /// The first on a connection: whose link it carries, and to which session of the other end.
+    /// The first frame of a connection: the session whose link it carries, and the session of the
+    /// host that it calls.
     Attach {
         session: Session,
         host: Option<Session>,
     },
-    /// The answer, if the other end has another session now.
+    /// The answer to `Attach` if the other end has another session now.
     NotMe {
         host: Session,
     },
-    /// Part of a link.
+    /// A packet of the link.
     Packet(Packet<Message>),
     Ping {
         session: Session,
@@ -57,7 +58,7 @@ pub enum Frame {
     Fence {
         session: Session,
     },
-    /// This session's process leaves.
+    /// The process of this session leaves.
     Close {
         session: Session,
     },
@@ -66,7 +67,7 @@ pub enum Frame {
 #[derive(Debug)]
 pub struct Connection {
     pub ends: [ProcessId; 2],
-    /// When the last frame in each direction arrives; none overtakes another.
+    /// When the last frame in each direction arrives. No frame overtakes another.
     last: [u64; 2],
 }
 
@@ -74,11 +75,11 @@ pub struct Connection {
 pub struct Network {
     pub connections: BTreeMap<ConnectionId, Connection>,
     next: u64,
-    /// Directions in which nothing gets through for now.
+    /// The directions that are cut now.
     pub cut: BTreeSet<(ProcessId, ProcessId)>,
-    /// What waits for a cut to heal.
+    /// The frames that wait for a cut to heal.
     held: Vec<(ProcessId, ProcessId, ConnectionId, Frame)>,
-    /// The longest a frame takes now.
+    /// The longest time that a frame takes now.
     pub delay: Duration,
 }
 
@@ -89,7 +90,7 @@ impl Network {
 }
 
 impl World {
-    /// Connects two processes; the first frame says what for.
+    /// Connects two processes. The first frame says what the connection is for.
     pub fn connect(&mut self, from: ProcessId, to: ProcessId) -> ConnectionId {
         self.net.next += 1;
         let id = ConnectionId(self.net.next);
@@ -97,7 +98,7 @@ impl World {
         id
     }
 
-    /// Sends a frame. On a connection that is broken it is lost.
+    /// Sends a frame. On a broken connection it is lost.
     pub fn transmit(
         &mut self,
         connection: ConnectionId,
@@ -126,12 +127,13 @@ impl World {
         self.schedule(at, SimEvent::Arrive { to, input: Input::Frame { connection, from, frame } });
     }
 
-    /// A frame arrives nowhere: its sender learns, in time, that the connection is broken.
+    /// Handles a frame for a process that is dead: the connection breaks, and the sender notices
+    /// that later.
     pub fn arrived_nowhere(&mut self, connection: ConnectionId) {
         self.break_connection(connection);
     }
 
-    /// Breaks a connection; each end notices in its own time.
+    /// Breaks a connection. Each end notices at a time of its own.
     pub fn break_connection(&mut self, id: ConnectionId) {
         let Some(connection) = self.net.connections.remove(&id) else { return };
         for to in connection.ends {
@@ -140,7 +142,7 @@ impl World {
         }
     }
 
-    /// Ends all cuts between two processes; what was held arrives late.
+    /// Ends a cut in one direction. The frames that waited for it arrive late.
     pub fn heal(&mut self, from: ProcessId, to: ProcessId) {
         self.net.cut.remove(&(from, to));
         let (released, held) = std::mem::take(&mut self.net.held)

@@ -1,7 +1,9 @@
-//! Workers' stores: what data is in them, and whether it is what the controller says.
+//! The object stores of workers: which data is in them, and whether that is what the controller
+//! says.
 //!
-//! Data that was made here is its maker's until the worker keeps it: when the maker is gone, or the worker has
-//! seen to the answer that it was made for and not kept it, it is gone.
+//! Data that was made at a worker belongs to its maker until the worker retains it. It is lost if
+//! the maker dies before, or if the worker handles the result that it was made for without
+//! retaining it.
 
 use crate::executor::made_by;
 use crate::process::{ProcessId, ProcessShell};
@@ -16,7 +18,7 @@ use std::collections::{BTreeMap, BTreeSet};
 #[derive(Debug, Default)]
 pub struct Store {
     entries: BTreeMap<ObjectId, Entry>,
-    /// What it was to keep and did not have: the controller is told.
+    /// Objects that it was told to retain and did not have. The controller is told of them.
     lost: BTreeSet<ObjectId>,
 }
 
@@ -34,7 +36,7 @@ enum Maker {
 }
 
 impl World {
-    /// An executor puts the data of its results into its worker's store.
+    /// Puts the data of an executor's results into the store of its worker.
     pub fn store_results(&mut self, at: ProcessId, by: ExecutorId, values: &mut [Value]) {
         for (index, value) in values.iter_mut().enumerate() {
             let object = ObjectId::of(made_by(value).0, index as u32);
@@ -42,7 +44,7 @@ impl World {
         }
     }
 
-    /// An executor puts the data of an item into its worker's store.
+    /// Puts the data of an executor's item into the store of its worker.
     pub fn store_item(
         &mut self,
         at: ProcessId,
@@ -53,7 +55,8 @@ impl World {
         self.store_value(at, object, value, Maker::Executor(by));
     }
 
-    /// A client puts the data of a value into the store of a worker, which is said.
+    /// Lets a client put the data of a value into the store of a worker. Returns the session of
+    /// that worker, or nothing if the data goes to no store.
     pub fn store_put(
         &mut self,
         by: ProcessId,
@@ -69,7 +72,7 @@ impl World {
 
     fn store_value(&mut self, at: ProcessId, object: ObjectId, value: &mut Value, maker: Maker) {
         let bytes = value.payload.len() as u64;
-        // What was made is seen in the value itself, too: for the oracle.
+        // The data stays in the value, too, where the oracle sees which attempt made it.
         let durable = self.worker_shell(at).info.durable && self.random.one_in(3);
         value.payload.stored = Some(Box::new(BlobRef { object, bytes, durable }));
         if durable {
@@ -77,13 +80,13 @@ impl World {
         }
         let entry = Entry { maker, kept: false };
         let entries = &mut self.worker_shell(at).store.entries;
-        // What is kept is there already: a task that ran before gave the same item.
+        // An item that is retained stays: an earlier attempt of the task yielded the same item.
         if entries.get(&object).is_none_or(|entry| !entry.kept) {
             entries.insert(object, entry);
         }
     }
 
-    /// What a worker's machine wants of its store.
+    /// Handles an effect of a worker's machine that is for its object store.
     pub fn store_effect(&mut self, at: ProcessId, effect: Effect) {
         match effect {
             Effect::Retain { object } => {
@@ -98,7 +101,7 @@ impl World {
                 if gone {
                     store.entries.remove(&object);
                     store.lost.insert(object);
-                    let error = Error::internal("whoever made it is gone");
+                    let error = Error::internal("the process that made it is gone");
                     self.tell(at, Event::DataLost { object, error });
                 } else if let Some(entry) = store.entries.get_mut(&object) {
                     entry.kept = true;
@@ -117,7 +120,7 @@ impl World {
                     false => self.copy(at, object, &from),
                 };
                 if !came {
-                    let error = Error::exhausted("no room for what is to be brought");
+                    let error = Error::exhausted("no room for the data to be pulled");
                     self.tell(at, Event::DataPullFailed { object, error });
                 }
             }
@@ -128,25 +131,27 @@ impl World {
         }
     }
 
-    /// Copies data from another worker's store, if that can be reached. Says whether it is there.
+    /// Copies data from the store of another worker, if one that has it can be reached. Returns
+    /// whether the data is here.
     fn copy(&mut self, to: ProcessId, object: ObjectId, copies: &[CopyLocation]) -> bool {
         let there = copies.iter().any(|copy| self.store_of(copy).is_some_and(|at| at != to));
         there && self.fill(to, object)
     }
 
-    /// Reads what was saved, which may fail.
+    /// Loads durable data, which may fail. Returns whether the data is here.
     fn load(&mut self, to: ProcessId, object: ObjectId) -> bool {
-        assert!(self.worker_shell(to).info.durable, "{to:?} cannot read what was saved");
+        assert!(self.worker_shell(to).info.durable, "{to:?} cannot read saved data");
         if !self.saved.contains(&object) {
             let known = self.controller_shell(self.controller).machine.value(object);
             let durable = known.is_some_and(|value| value.payload.is_durable());
-            assert!(!durable, "{object} is held, and what was saved of it erased");
+            assert!(!durable, "{object} is held, but its saved data was erased");
             return false;
         }
         !self.random.one_in(8) && self.fill(to, object)
     }
 
-    /// A worker that is told to bring what it has made meanwhile keeps that. Says whether it has it.
+    /// Retains data that the worker is told to pull but has made itself meanwhile. Returns whether
+    /// it has the data.
     fn keep_here(&mut self, at: ProcessId, object: ObjectId) -> bool {
         let Some(entry) = self.worker_shell(at).store.entries.get_mut(&object) else {
             return false;
@@ -158,7 +163,7 @@ impl World {
 
     fn fill(&mut self, to: ProcessId, object: ObjectId) -> bool {
         if self.worker_shell(to).store.entries.contains_key(&object) {
-            return true; // It was made here meanwhile: its maker says so.
+            return true; // The data was made here meanwhile, and its maker reports it.
         }
         let entry = Entry { maker: Maker::Other, kept: true };
         self.worker_shell(to).store.entries.insert(object, entry);
@@ -166,7 +171,8 @@ impl World {
         true
     }
 
-    /// The process that has this copy, if it lives and works under that session.
+    /// Returns the process that has this copy, if it is alive, not frozen, and still has that
+    /// session.
     fn store_of(&self, copy: &CopyLocation) -> Option<ProcessId> {
         let id = ProcessId(copy.worker.id.as_u128() as usize);
         let process = &self.processes[id.0];
@@ -175,7 +181,8 @@ impl World {
         (process.alive && !process.frozen && same).then_some(id)
     }
 
-    /// An executor that runs something looks for the data of its arguments.
+    /// Looks for the data of the arguments of work that starts. The worker is told of data that is
+    /// missing.
     pub fn read_values(&mut self, at: ProcessId, values: &[Value]) {
         for object in values.iter().filter_map(|value| value.payload.stored_object()) {
             if !self.worker_shell(at).store.entries.contains_key(&object) {
@@ -184,7 +191,7 @@ impl World {
         }
     }
 
-    /// The worker has seen to this: what it did not keep of what was made for it is gone.
+    /// Removes data that the worker did not retain when it handled this event.
     pub fn store_after(&mut self, at: ProcessId, event: &Event) {
         let entries = &mut self.worker_shell(at).store.entries;
         match event {
@@ -212,12 +219,13 @@ impl World {
         }
     }
 
-    /// What the controller says is in a worker's store is there.
+    /// Checks that every copy that the controller knows of is in the store of its worker.
     pub fn check_copies(&mut self) {
         let copies = self.controller_shell(self.controller).machine.all_copies();
         for (object, copies) in copies {
-            // One that nobody has any more may be given once more while its data is being forgotten. It is an
-            // object then until its consumer says that it had it.
+            // A task that runs again may yield an item again which no client holds any more and
+            // whose data is just being evicted. Such an item is an object until its consumer says
+            // that it had the item before.
             if self.oracle.given_again.contains(&object) && !self.is_anybodys(object) {
                 continue;
             }
@@ -225,7 +233,7 @@ impl World {
                 let Some(at) = self.store_of(&copy) else { continue };
                 let store = &self.worker_shell(at).store;
                 let there = store.entries.contains_key(&object) || store.lost.contains(&object);
-                assert!(there, "{object} is held, and {at:?} has forgotten its data");
+                assert!(there, "{object} is held, but {at:?} has evicted its data");
             }
         }
     }
@@ -238,7 +246,7 @@ impl World {
         !self.living(has).is_empty()
     }
 
-    /// What is in workers' stores the controller knows of.
+    /// Checks that the controller knows of all data in the stores of workers.
     pub fn check_forgotten(&mut self) {
         let copies = self.controller_shell(self.controller).machine.all_copies();
         let known: BTreeSet<(ObjectId, Session)> = copies
@@ -248,9 +256,12 @@ impl World {
         for id in self.living(|role| matches!(role, ProcessShell::Worker(_))) {
             let Some(session) = self.worker_shell(id).machine.session() else { continue };
             for (object, entry) in &self.worker_shell(id).store.entries {
-                let abandoned = !entry.kept; // Of a client that died before it said so: no worker keeps it.
+                let abandoned = !entry.kept; // Its client died before it reported the data.
                 let known = known.contains(&(*object, session));
-                assert!(known || abandoned, "{id:?} keeps the data of {object}, and nobody knows");
+                assert!(
+                    known || abandoned,
+                    "{id:?} retains the data of {object}, and the controller does not know"
+                );
             }
         }
     }

@@ -1,4 +1,4 @@
-//! The oracle: sees everything, and checks what no machine can see alone.
+//! The oracle: sees all processes, and checks promises that no machine can see alone.
 
 use crate::executor::made_by;
 use crate::process::{ProcessId, ProcessShell};
@@ -16,40 +16,43 @@ use std::sync::Arc;
 #[derive(Debug, Default)]
 pub struct Oracle {
     pub next_id: u64,
-    /// The latest ids that users made.
+    /// The latest ids that users made. The fuzz client picks from them.
     pub recent: VecDeque<u128>,
-    /// Ids under which something odd was submitted: nothing is promised about those.
+    /// Ids that the fuzz client has used. No promise is checked for these.
     pub fuzzed_ids: BTreeSet<TaskId>,
-    /// Instances whose executor lives.
+    /// The instances whose executor is alive.
     live: BTreeMap<ActorId, Instance>,
-    /// How often each task started, may start, and was given back after it had started.
+    /// Of each task: how often it started, its retry budget, and how often a worker refused it
+    /// after it may have started.
     starts: BTreeMap<TaskId, u32>,
     budgets: BTreeMap<TaskId, Budget>,
     given_back: BTreeMap<TaskId, u32>,
-    /// Which session made each call, and as which of its calls.
+    /// The session that made each call, and the number of the call, which grows with time.
     callers: BTreeMap<TaskId, (Session, u64)>,
-    /// Calls that went through the controller, which sees to their end itself.
+    /// Calls that went through the controller, which ends them itself when their caller is gone.
     relayed: BTreeSet<TaskId>,
-    /// The last call of a session that started at an instance.
+    /// The last call that each session started at each instance.
     last_call: BTreeMap<(Session, Instance), u64>,
-    /// Sessions that are over, with the hosts that were told.
+    /// Sessions that are over, each with the hosts that were told of its end.
     over: BTreeMap<Session, BTreeSet<Session>>,
-    /// How many calls have changed the latest instance of each actor, counting what it began with.
+    /// The state of the latest instance of each actor: how many calls have changed it, including
+    /// restored ones.
     done: BTreeMap<ActorId, u64>,
-    /// Actors that failed to save their state: nothing is promised about those.
+    /// Actors that failed to save their state. No promise is checked for their state.
     unsaved: BTreeSet<ActorId>,
-    /// How many items of each stream its user has taken.
+    /// How many items of each stream its user has consumed.
     taken: BTreeMap<TaskId, u32>,
-    /// Items that were given, and those that were given once more when their task ran again.
+    /// Items that were yielded, and items that were yielded again when their task ran again.
     given: BTreeSet<ObjectId>,
     pub given_again: BTreeSet<ObjectId>,
-    /// Whether the speaker of the event at hand was alive.
+    /// Whether the session that caused the current event is over.
     stale_speaker: bool,
 }
 
 impl Oracle {
     pub fn submitted(&mut self, spec: &TaskSpec) {
-        // Somebody odd may have announced what it needs, and never say its value.
+        // The fuzz client may have announced an object that the task needs, and never send its
+        // value.
         if spec.needs.iter().any(|object| self.fuzzed_ids.contains(&object.origin)) {
             self.fuzzed_ids.insert(spec.id);
         }
@@ -80,12 +83,12 @@ impl Oracle {
         }
     }
 
-    /// A user has taken one more item.
+    /// Notes that a user has consumed one more item.
     pub fn takes(&mut self, task: TaskId) {
         *self.taken.entry(task).or_default() += 1;
     }
 
-    /// User code gives an item: there is room for it.
+    /// Checks that there is room for an item that user code yields.
     pub fn gives(&mut self, spec: &TaskSpec, index: u32) {
         let taken = self.taken.get(&spec.id).copied().unwrap_or_default();
         let window = spec.stream_window.expect("it streams");
@@ -95,7 +98,7 @@ impl Oracle {
         }
         assert!(
             index < taken + window,
-            "{} gave item {index}, {taken} were taken, and {window} may wait",
+            "{} yielded item {index}, but {taken} were consumed and only {window} may wait",
             spec.id
         );
     }
@@ -114,7 +117,7 @@ impl Oracle {
         let Target::Method { actor: target, .. } = spec.target else {
             panic!("{} is no call", spec.id)
         };
-        assert_eq!(target, instance.actor, "a call reached another's actor");
+        assert_eq!(target, instance.actor, "a call reached another actor");
         let (caller, number) = self.callers[&spec.id];
         let last = self.last_call.insert((caller, instance), number);
         assert!(
@@ -131,7 +134,8 @@ impl Oracle {
         }
     }
 
-    /// An instance begins with what so many calls did; no more may be forgotten than its options say.
+    /// Checks that an instance that starts from this state has lost no more calls than its
+    /// checkpoint policy allows.
     pub fn state_restored(&mut self, actor: &ActorSpec, state: u64) {
         let before = self.done.insert(actor.id, state).unwrap_or_default();
         if let Some(every) = actor.options.checkpoints.and_then(|terms| terms.every_calls)
@@ -160,17 +164,17 @@ impl Oracle {
         assert_eq!(ended, Some(instance), "an instance ended that did not live");
     }
 
-    /// What says that it did not run did not.
+    /// Checks that a task whose error says that it did not run has never started.
     pub fn check_ran(&self, task: TaskId, error: &Error) {
         let odd = self.fuzzed_ids.contains(&task);
         let ran = !odd && self.starts.contains_key(&task) && !self.given_back.contains_key(&task);
         assert!(
             error.may_have_run() || !ran,
-            "{task} ran, and its error says that it did not: {error}"
+            "{task} ran, but its error says that it did not: {error}"
         );
     }
 
-    /// A controller starts that knows nothing of what was before.
+    /// Notes that a new controller starts, which knows no earlier session.
     pub fn controller_restarted(&mut self) {
         self.over.clear();
     }
@@ -224,7 +228,7 @@ impl World {
         }
     }
 
-    /// A result is that of the attempt that was current.
+    /// Checks that a result is of the current attempt.
     fn check_result(&mut self, id: ProcessId, task: TaskId, outcome: &Outcome) {
         if self.oracle.fuzzed_ids.contains(&task) {
             return;
@@ -240,7 +244,7 @@ impl World {
         }
     }
 
-    /// The faults are over since long: everything that was asked for has ended.
+    /// Checks, long after the faults have stopped, that all submitted work has ended.
     pub fn check_all_ended(&mut self) {
         self.check_copies();
         self.check_forgotten();
@@ -274,7 +278,8 @@ impl World {
         self.check_handles();
     }
 
-    /// What a client has handles to, the controller holds for it.
+    /// Checks that the controller holds for each client every object that the client has handles
+    /// to.
     fn check_handles(&mut self) {
         for id in self.living(|role| matches!(role, ProcessShell::Client(_))) {
             let shell = self.client_shell(id);
@@ -285,12 +290,16 @@ impl World {
             let holds = self.controller_shell(controller).machine.holds();
             for object in objects.into_iter().filter(|object| !odd.contains(&object.origin)) {
                 let held = holds.holds(Holder::Session(session), Referent::Object(object));
-                assert!(held, "{id:?} has a handle to {object}, and the controller does not know");
+                assert!(
+                    held,
+                    "{id:?} has a handle to {object}, but the controller does not hold it"
+                );
             }
         }
     }
 
-    /// Everybody let go of everything: nothing is left.
+    /// Checks that no hold is left after all users have released everything, except by actors that
+    /// live.
     pub fn check_nothing_left(&mut self) {
         self.check_forgotten();
         let controller = self.controller;
@@ -304,13 +313,16 @@ impl World {
                     holder,
                     Holder::Actor(_) | Holder::Instance(_) | Holder::Object(_) | Holder::Lineage(_)
                 ),
-                "{holder:?} holds {held:?} after everybody let go"
+                "{holder:?} holds {held:?} after all users released everything"
             );
         }
         let things: Vec<Referent> = machine.holds().all_things().collect();
         for thing in things {
             let mut seen = BTreeSet::new();
-            assert!(self.is_rooted(thing, &mut seen), "{thing:?} is held by nobody who lives");
+            assert!(
+                self.is_rooted(thing, &mut seen),
+                "no live actor holds {thing:?}, not even through others"
+            );
         }
         let machine = &self.controller_shell(controller).machine;
         for worker in machine.list_workers() {
@@ -318,7 +330,7 @@ impl World {
         }
     }
 
-    /// Whether a thing is held, perhaps through others, by an actor that lives.
+    /// Whether an actor that lives holds this referent, perhaps through other referents.
     fn is_rooted(&self, thing: Referent, seen: &mut BTreeSet<Referent>) -> bool {
         let ProcessShell::Controller(shell) = &self.processes[self.controller.0].role else {
             return false;

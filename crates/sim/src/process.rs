@@ -1,4 +1,5 @@
-//! A process: a machine with its links, its own clock, and the moods that the nemesis puts it in.
+//! A process: a machine with its links, a clock of its own, and whether the nemesis has frozen or
+//! killed it.
 
 use crate::client::ClientShell;
 use crate::controller::ControllerShell;
@@ -12,11 +13,11 @@ use marline_core::time::Time;
 use marline_core::worker;
 use std::collections::VecDeque;
 
-/// A process of the simulated world; never used again.
+/// The id of a process in the simulated world. Ids are never used again.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct ProcessId(pub usize);
 
-/// Everything that travels on links.
+/// All messages that travel on links.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Message {
     FromClient(FromClient),
@@ -34,25 +35,25 @@ pub enum Input {
     Frame { connection: ConnectionId, from: ProcessId, frame: Frame },
     /// A connection is known to be broken.
     Broken { connection: ConnectionId },
-    /// Time to look at the clock.
+    /// A timer: the machine checks what is due.
     Wake,
-    /// Time to connect (again) to the controller, or to a host.
+    /// The process connects (again) to the controller, or to a host.
     Connect { host: Option<Session> },
-    /// Time to ask to join (again).
+    /// The process asks (again) to join.
     Join { request: u64 },
-    /// One of its executors said something.
+    /// One of its executors reports an event.
     Executor(worker::Event),
-    /// Its user has an idea.
+    /// Its user does something new.
     Idea,
-    /// Its user takes the next item of a stream.
+    /// Its user consumes the next item of a stream.
     Take { task: TaskId },
     /// There is proof that a session's process is dead.
     Died { session: Session },
-    /// It is asked to drain.
+    /// The process is asked to drain (a worker) or to shut down (a controller).
     Drain,
 }
 
-/// One end of a link, and the connection that it is on now.
+/// One end of a link, and the connection that carries it now.
 #[derive(Debug)]
 pub struct LinkEnd {
     pub link: Link<Message>,
@@ -65,11 +66,11 @@ impl LinkEnd {
     }
 }
 
-/// A process's own clock: it began somewhere, and runs a little fast or slow.
+/// The clock of a process. It starts at a random time, and runs up to 2 % fast or slow.
 #[derive(Clone, Copy, Debug)]
 pub struct Clock {
     began: u64,
-    /// Parts in a thousand by which it is fast.
+    /// How fast it is, in thousandths. Negative if it is slow.
     fast: i64,
 }
 
@@ -83,14 +84,14 @@ impl Clock {
         Time::from_nanos(self.began + elapsed as u64)
     }
 
-    /// The first moment at which the clock shows `time` or more.
+    /// Returns the first moment, in the time of the world, at which the clock shows `time` or more.
     pub fn when(&self, time: Time) -> u64 {
         let elapsed = i128::from(time.as_nanos().saturating_sub(self.began));
         (elapsed * 1000 / i128::from(1000 + self.fast)) as u64 + 2
     }
 }
 
-/// Which machine it is.
+/// The machine of a process, with its surroundings.
 #[derive(Debug)]
 pub enum ProcessShell {
     Controller(Box<ControllerShell>),
@@ -103,9 +104,9 @@ pub struct Process {
     pub role: ProcessShell,
     pub alive: bool,
     pub frozen: bool,
-    /// What came while it was frozen.
+    /// The inputs that arrived while it was frozen, in order.
     pub backlog: VecDeque<Input>,
     pub clock: Clock,
-    /// When it is to be woken, if it is.
+    /// When its next timer goes off, if it has one.
     pub wake: Option<u64>,
 }

@@ -1,4 +1,4 @@
-//! A client's user: has ideas, and remembers what is owed to it.
+//! The user of a client: submits random work, and remembers which results it is owed.
 
 use crate::executor::{RAISED_IN_STREAM, UserCodeBehavior, item_made_by, items_of_task, made_by};
 use crate::process::{Input, ProcessId, ProcessShell};
@@ -18,10 +18,10 @@ use std::time::Duration;
 
 #[derive(Debug, Default)]
 pub struct User {
-    /// References it has, one handle each.
+    /// The references it has, one handle each.
     pub objects: Vec<ObjectId>,
     pub actors: Vec<ActorId>,
-    /// What it waits for, and how many results each gives.
+    /// The tasks and calls that it waits for, and how many results each returns.
     pub waits: BTreeMap<TaskId, u32>,
     calls: BTreeSet<TaskId>,
     fetching: BTreeSet<ObjectId>,
@@ -29,21 +29,23 @@ pub struct User {
     streams: BTreeMap<TaskId, Taking>,
 }
 
-/// A stream whose items are taken.
+/// How far a stream is that the user consumes.
 #[derive(Debug, Default)]
 struct Taking {
     window: u32,
-    /// How many items came, how many were taken, and of how many that was said.
+    /// How many items arrived, how many the user has consumed, and how many of those it has
+    /// reported.
     came: u32,
     took: u32,
     said: u32,
-    /// It wants no more.
+    /// The user wants no further items.
     closed: bool,
     ended: bool,
 }
 
 impl User {
-    /// Its session is over, and everything it waited for has ended.
+    /// Checks, at the end of a session, that everything the user waited for has ended. Forgets
+    /// everything.
     pub fn starts_over(&mut self) {
         assert!(
             self.waits.is_empty(),
@@ -60,8 +62,8 @@ impl User {
         }
     }
 
-    /// Panics if it waits for anything but what somebody odd submitted under the same id; says how many
-    /// those are.
+    /// Panics if the user still waits for anything, except under ids that the fuzz client has used.
+    /// Returns how many waits of that kind there are.
     pub fn check_content(&self, id: ProcessId, odd: &BTreeSet<TaskId>) -> usize {
         let waits = self.waits.keys().filter(|task| !odd.contains(task)).count();
         let fetching = self.fetching.iter().filter(|object| !odd.contains(&object.origin)).count();
@@ -244,7 +246,7 @@ impl World {
         self.client_effects(id, effects);
     }
 
-    /// What a call needs has come, or never will.
+    /// Supplies the arguments that a call waits for, or an error instead.
     pub fn supply(&mut self, id: ProcessId, call: TaskId) {
         let values = match self.random.one_in(5) {
             true => Err(Error::cancelled("what it needs was cancelled")),
@@ -263,7 +265,8 @@ impl World {
         }
         let actor = ActorId::from_u128(self.new_id());
         let holds = self.some_things(id);
-        // Somebody odd may have announced what it needs, and never say its value.
+        // The fuzz client may have announced an object that the actor needs, and never send its
+        // value.
         let mut needs = self.some_objects(id, 1);
         needs.retain(|object| !self.oracle.fuzzed_ids.contains(&object.origin));
         let named = self.random.one_in(2);
@@ -310,7 +313,7 @@ impl World {
             }
             .args(),
             needs,
-            holds,
+            referents: holds,
             name,
             namespace: "default".into(),
             options: Arc::new(options),
@@ -337,16 +340,16 @@ impl World {
             .flatten();
         let shell = self.client_shell(id);
         let mut effects = Vec::new();
-        let said = match later {
+        let accepted = match later {
             true => shell.machine.announce(object, &mut effects),
             false => shell.machine.put(object, value, at, &mut effects),
         };
-        said.expect("it is joined");
+        accepted.expect("it is joined");
         shell.user.objects.push(object);
         self.client_effects(id, effects);
     }
 
-    /// What a client announced has come, or never will.
+    /// Sends the value of an object that the client announced, or an error instead.
     pub fn resolve(&mut self, id: ProcessId, object: ObjectId) {
         let value = match self.random.one_in(5) {
             true => Err(Error::cancelled("it was cancelled")),
@@ -420,18 +423,18 @@ impl World {
         self.client_effects(id, effects);
     }
 
-    /// A task or a call ended. It had not ended before.
+    /// Handles the end of a task or a call. Panics if it had ended before.
     pub fn user_ended(&mut self, id: ProcessId, task: TaskId, outcome: Outcome) {
         let user = &mut self.client_shell(id).user;
         let Some(returns) = user.waits.remove(&task) else {
-            // Something odd may be waited for longer than its user does.
+            // Work under an id that the fuzz client has used may end again.
             return assert!(self.oracle.fuzzed_ids.contains(&task), "{task} ended twice");
         };
         let is_call = user.calls.remove(&task);
         if let Some(taking) = user.streams.get_mut(&task) {
             taking.ended = true;
             let (came, closed) = (taking.came, taking.closed);
-            // What it gave before it ended came before its end.
+            // If it ended by itself, all its items must have arrived before its end.
             let whole = match &outcome {
                 Ok(_) => true,
                 Err(error) => {
@@ -462,7 +465,7 @@ impl World {
             }
         }
         if is_call {
-            // What the answer names is held for the user, one handle each.
+            // The user gets a handle to each referent that the answer names.
             for thing in outcome.iter().flatten().flat_map(Value::referents_to_hold) {
                 let user = &mut self.client_shell(id).user;
                 match thing {
@@ -477,7 +480,7 @@ impl World {
         self.random.one_in(4).then(|| 1 + self.random.below(6) as u32)
     }
 
-    /// An item came. It is taken after a while.
+    /// Handles an item that arrived. The user consumes it after a while.
     pub fn user_given(
         &mut self,
         id: ProcessId,
@@ -486,13 +489,13 @@ impl World {
         value: Result<Value, Error>,
     ) {
         let taking = self.client_shell(id).user.streams.get_mut(&task).expect("it was asked for");
-        assert!(!taking.ended && !taking.closed, "{task} gave item {index} after its end");
+        assert!(!taking.ended && !taking.closed, "{task} yielded item {index} after its end");
         assert_eq!(taking.came, index, "the next item of {task}");
         taking.came += 1;
         if !self.oracle.fuzzed_ids.contains(&task) {
             match value {
                 Ok(value) => assert_eq!(item_made_by(&value), (task, index), "an item of another"),
-                // Its data went with its worker.
+                // The data of the item was lost with its worker.
                 Err(error) => assert_eq!(error.kind(), ErrorKind::Gone, "{task} item {index}"),
             }
         }
@@ -500,16 +503,18 @@ impl World {
         self.soon(id, Duration::from_millis(most), Input::Take { task });
     }
 
-    /// A user takes an item that came, or wants no more.
+    /// Lets a user consume an item that arrived, or close the stream.
     pub fn take(&mut self, id: ProcessId, task: TaskId) {
         let enough = self.random.one_in(30);
         let user = &mut self.client_shell(id).user;
-        // Its session may be over, and those of it whose turn it was gone with it.
+        // The session may be over, and its streams with it.
         let Some(taking) = user.streams.get_mut(&task).filter(|taking| !taking.closed) else {
             return;
         };
         if taking.took == taking.came {
-            return; // It was of an earlier session: ids are made once, but odd ones twice.
+            // This turn was for a stream of an earlier session. The fuzz client has used its id
+            // again.
+            return;
         }
         let mut effects = Vec::new();
         if enough {
@@ -523,9 +528,9 @@ impl World {
         } else {
             user.objects.push(ObjectId::item(task, taking.took));
             taking.took += 1;
-            let told = taking.took - taking.said >= consumed_report_step(taking.window);
+            let is_due = taking.took - taking.said >= consumed_report_step(taking.window);
             let took = taking.took;
-            if told {
+            if is_due {
                 taking.said = took;
                 self.client_shell(id).machine.report_consumed(task, took, &mut effects);
             }
@@ -537,7 +542,7 @@ impl World {
     pub fn user_got(&mut self, id: ProcessId, object: ObjectId, value: Result<Value, Error>) {
         let user = &mut self.client_shell(id).user;
         let waited = user.fetching.remove(&object);
-        // What somebody odd announced may come when its user has left.
+        // A value under an id that the fuzz client has used may arrive again.
         assert!(waited || self.oracle.fuzzed_ids.contains(&object.origin), "{object} came twice");
         if let Err(error) = value {
             assert_ne!(error.kind(), ErrorKind::Internal, "{object}: {error}");
@@ -557,7 +562,7 @@ impl World {
         }
     }
 
-    /// Every user lets go of everything, and leaves.
+    /// Lets every user release everything. Fuzz clients leave the cluster.
     pub fn say_goodbye(&mut self) {
         for id in self.living(|role| matches!(role, crate::process::ProcessShell::Client(_))) {
             if let Some(session) = self.client_shell(id).upstream.session

@@ -1,4 +1,4 @@
-//! A worker's process: the machine, its link to the controller, and one for every caller.
+//! The process of a worker: its machine, its link to the controller, and a link for every caller.
 
 use crate::net::{ConnectionId, Frame};
 use crate::object_store::Store;
@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A process's way to the controller.
+/// The link of a worker or a client to the controller, and its session.
 #[derive(Debug, Default)]
 pub struct Upstream {
     pub request: u64,
@@ -39,7 +39,7 @@ pub struct WorkerShell {
 
 impl WorkerShell {
     pub fn new(id: ProcessId, faults: bool, random: &mut Random) -> WorkerShell {
-        // Some provide less; those that come when the faults are over provide everything.
+        // While there are faults, some workers provide less. Later workers provide everything.
         let names: &[&str] = match random.below(4) {
             0 if faults => &["add"],
             1 if faults => &["mul", "actor:Counter"],
@@ -50,7 +50,7 @@ impl WorkerShell {
             preemptible: faults && random.one_in(5),
             ..WorkerCapabilities::default()
         };
-        // Those that come when the faults are over have room for everything.
+        // Workers that start after the faults have room for everything.
         let resources = match faults {
             true => Resources::cpus(1 + random.below(3) as u32)
                 .with_gpus(Amount::ONE)
@@ -62,7 +62,7 @@ impl WorkerShell {
                 .with_custom("disk", Amount::whole(9)),
         };
         let direct = !random.one_in(5);
-        // What was saved waits for one that can read it.
+        // Work that needs saved data waits for a worker that can read it, so later workers can.
         let durable = !random.one_in(4) || !faults;
         let config = Config {
             cancel_grace: Duration::from_secs(1),
@@ -101,7 +101,7 @@ impl World {
         }
     }
 
-    /// The way to the controller of a worker or a client.
+    /// Returns the link of a worker or a client to the controller.
     fn upstream(&mut self, id: ProcessId) -> &mut Upstream {
         match &mut self.processes[id.0].role {
             ProcessShell::Worker(shell) => &mut shell.upstream,
@@ -110,7 +110,7 @@ impl World {
         }
     }
 
-    /// Asks to join, and again until there is an answer.
+    /// Asks to join, and asks again until an answer arrives.
     pub fn join(&mut self, id: ProcessId, request: u64) {
         let now = self.processes[id.0].clock.read(self.now);
         let upstream = self.upstream(id);
@@ -129,7 +129,8 @@ impl World {
         self.soon(id, Duration::from_secs(4), Input::Join { request: request + 1 });
     }
 
-    /// The answer to a request to join. Says what the machine is to be told.
+    /// Handles the answer to a request to join. Returns when the process had asked, for the event
+    /// to its machine; nothing if the answer is to an old request.
     pub fn opened(&mut self, id: ProcessId, request: u64, session: Session) -> Option<Time> {
         let upstream = self.upstream(id);
         if upstream.request != request || upstream.session.is_some() {
@@ -157,7 +158,7 @@ impl World {
         self.upstream_outputs(id, out);
     }
 
-    /// Sends something to the controller on the session's link.
+    /// Sends a message to the controller on the session's link.
     pub fn send_upstream(&mut self, id: ProcessId, message: Message) {
         let mut out = Vec::new();
         if let Some(end) = &mut self.upstream(id).end {
@@ -194,7 +195,8 @@ impl World {
                 self.worker_event(id, Event::ControllerMessageReceived { session, message });
             }
             Message::ToClient(message) => {
-                let event = marline_core::client::Event::ControllerSaid { session, message };
+                let event =
+                    marline_core::client::Event::ControllerMessageReceived { session, message };
                 self.client_event(id, event);
             }
             Message::FromClient(_)
@@ -235,18 +237,18 @@ impl World {
         true
     }
 
-    /// The controller says that a session is over.
+    /// Tells the machine that the controller considers a session over.
     pub fn fenced(&mut self, id: ProcessId, session: Session) {
         match &self.processes[id.0].role {
             ProcessShell::Worker(_) => self.worker_event(id, Event::Fenced { session }),
             ProcessShell::Client(_) => {
                 self.client_event(id, marline_core::client::Event::Fenced { session })
             }
-            ProcessShell::Controller(_) => panic!("nobody fences a controller"),
+            ProcessShell::Controller(_) => panic!("a controller is never fenced"),
         }
     }
 
-    /// The machine's session is over: forget its link and join again.
+    /// Drops the link of a session that is over, and joins again.
     pub fn leave_upstream(&mut self, id: ProcessId) {
         let upstream = self.upstream(id);
         upstream.session = None;
@@ -365,7 +367,8 @@ impl World {
                 }
                 LinkEffect::Deliver(message) => panic!("a caller does not say {message:?}"),
                 LinkEffect::Lost { .. } => panic!("a session has one incarnation"),
-                // A caller that was fenced here, and has not heard of it, goes on where it was.
+                // A caller that was fenced here and does not know it yet continues its old
+                // numbering.
                 LinkEffect::Break(_) => {
                     let connection = self
                         .worker_shell(id)
@@ -447,7 +450,7 @@ impl World {
                 self.store_effect(id, effect);
             }
             Effect::Stopped(_) => {
-                // What it had is gone; the links of its callers with it.
+                // All its work is gone, and so are the links of its callers.
                 let shell = self.worker_shell(id);
                 let connections: Vec<ConnectionId> =
                     std::mem::take(&mut shell.carries).into_keys().collect();

@@ -1,4 +1,4 @@
-//! The world: time, what is to happen, and who is there.
+//! The world: time, the queue of events, and the processes.
 
 use crate::client::ClientShell;
 use crate::controller::ControllerShell;
@@ -14,42 +14,43 @@ use marline_core::worker::ExecutorId;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
-/// How long faults go on, and how long everything may take to end after them.
+/// How long faults go on, and how long work may take to end after them.
 const FAULTS: Duration = Duration::from_secs(90);
 const CALM: Duration = Duration::from_secs(400);
-/// More steps than this are a loop. A world of 130 processes that are pinged as often as in the product takes 540,000.
+/// The most steps of a run. More are taken for an endless loop: a world of 130 processes that are
+/// pinged as often as in the product takes 540,000.
 const MAX_STEPS: u64 = 2_000_000;
 
-/// One seed in so many has its machines checked after every event, as has a seed whose events are printed.
+/// One seed in this many checks its machines after every event. So does a seed with a trace.
 const THOROUGH: u64 = 4;
-/// The machines of other seeds are checked after one event in so many. A broken invariant mostly stays broken, and checks
-/// take most of the time of a thorough seed.
+/// Other seeds check their machines after one event in this many. A broken invariant mostly stays
+/// broken, and the checks take most of the time of a thorough seed.
 const EVENTS_A_CHECK: u64 = 8;
 
-/// What is to happen.
+/// An event in the world.
 #[derive(Debug)]
 pub enum SimEvent {
-    /// Something reaches a process.
+    /// An input reaches a process.
     Arrive { to: ProcessId, input: Input },
-    /// An executor does what it does next.
+    /// An executor takes its next step.
     Executor { worker: ProcessId, executor: ExecutorId, turn: ExecutorStep },
-    /// The watchdogs of a worker's executors look at the lease.
+    /// The executors of a worker check its lease.
     Watchdog { worker: ProcessId },
-    /// What a call of a client needs has come.
+    /// The arguments that a call of a client waits for arrive.
     Supply { client: ProcessId, call: TaskId },
-    /// What a client announced has come.
+    /// The value of an object that a client announced arrives.
     Resolve { client: ProcessId, object: ObjectId },
-    /// The nemesis strikes.
+    /// The nemesis causes a fault.
     Strike,
     /// These sessions must have survived a silence.
     Survived(Vec<(ProcessId, Session)>),
-    /// A process is to go on.
+    /// A frozen process goes on.
     Thaw(ProcessId),
-    /// Nothing gets through in this direction for so long.
+    /// A direction is cut, for this long.
     Cut(ProcessId, ProcessId, Duration),
     /// A cut ends.
     Heal(ProcessId, ProcessId),
-    /// A killed process starts again, as a new one.
+    /// A new process starts, in place of one that ended.
     Restart(ProcessKind),
 }
 
@@ -60,7 +61,7 @@ pub enum ProcessKind {
     Client,
 }
 
-/// What a run did.
+/// What happened in a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Report {
     /// Events that were handled.
@@ -84,9 +85,9 @@ pub struct World {
     pub executors: Executors,
     pub oracle: Oracle,
     pub nemesis: Nemesis,
-    /// Objects whose data was saved where it outlives every process.
+    /// The objects whose data was saved durably.
     pub saved: BTreeSet<ObjectId>,
-    /// Whether the nemesis strikes and users have ideas.
+    /// Whether the nemesis causes faults and users submit new work.
     pub faults: bool,
     /// Whether tasks are short and come in bursts.
     pub hasty: bool,
@@ -142,7 +143,7 @@ impl World {
         world
     }
 
-    /// Whether the machine that just handled an event is checked.
+    /// Whether the invariants of the machine that just handled an event are checked.
     pub fn is_checked(&self) -> bool {
         self.is_thorough || self.report.steps.is_multiple_of(EVENTS_A_CHECK)
     }
@@ -203,7 +204,7 @@ impl World {
         self.schedule(self.now + wait.as_nanos() as u64, happening);
     }
 
-    /// Has `input` reach a process after at most `wait`.
+    /// Schedules `input` for a process, after a random time of at most `wait`.
     pub fn soon(&mut self, to: ProcessId, wait: Duration, input: Input) {
         let wait = self.random.up_to(wait);
         self.schedule_in(wait, SimEvent::Arrive { to, input });
@@ -292,13 +293,13 @@ impl World {
         self.set_wake(id);
     }
 
-    /// All processes of a kind that are alive.
+    /// Returns all processes of a kind that are alive.
     pub fn living(&self, kind: impl Fn(&ProcessShell) -> bool) -> Vec<ProcessId> {
         let living = self.processes.iter().enumerate().filter(|(_, p)| p.alive && kind(&p.role));
         living.map(|(index, _)| ProcessId(index)).collect()
     }
 
-    /// The faults stop: what is cut heals, what is frozen goes on, what is missing starts.
+    /// Ends the faults: cuts heal, frozen processes go on, and a missing controller starts.
     fn calm_down(&mut self) {
         self.faults = false;
         self.heal_all();
@@ -309,7 +310,7 @@ impl World {
         if !self.processes[self.controller.0].alive {
             self.restart(ProcessKind::Controller);
         }
-        // Two fresh workers, of the sort that provides everything.
+        // Two new workers, which provide everything, since the faults are over.
         for _ in 0..2 {
             self.restart(ProcessKind::Worker);
         }

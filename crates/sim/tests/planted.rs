@@ -1,13 +1,13 @@
-//! The simulator would notice: each planted bug is found within a thousand seeds.
+//! The simulator finds bugs: each planted bug is found within a thousand seeds.
 
 use marline_core::planted::{Bug, plant};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// From here on, so that the rarest is found soon.
+/// The first seed: chosen so that the rarest bug is found soon.
 const FIRST: u64 = 5_780;
 const SEEDS: u64 = 1_000;
 
-/// The first seed that finds the bug, and what it says.
+/// Returns the first seed that finds the bug, and the promise that it names.
 fn find(bug: Bug) -> Option<(u64, String)> {
     plant(Some(bug));
     let found = (FIRST..FIRST + SEEDS).find_map(|seed| {

@@ -1,9 +1,9 @@
-//! The same seeds in every test run, and as many that differ from run to run: those find what the first do not.
-//! `make sim` runs more.
+//! Runs fixed seeds, and about as many seeds that differ from run to run, which find bugs that the
+//! fixed seeds do not. `make sim` runs more.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// Seeds of each test; the tests run side by side.
+/// How many seeds each test runs. The tests run side by side.
 const SEEDS: u64 = 100;
 
 fn run(from: u64) {

@@ -1,5 +1,5 @@
-//! async-channel: no rendezvous (it panics); `force_send` pushes out the oldest
-//! value, which makes it the rival of our conflated and drop-oldest kinds.
+//! async-channel. It has no rendezvous (it panics). Its `force_send` pushes out the
+//! oldest value, so it is the rival of our conflated and drop-oldest kinds.
 
 use crate::channel::{Capacity, Ends, Message, Opened, TaskChannel, ThreadChannel};
 use crate::shapes::newest::{Kind, TaskNewest, ThreadNewest};

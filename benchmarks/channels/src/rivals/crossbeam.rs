@@ -1,5 +1,5 @@
-//! crossbeam-channel: threads only, with the `select!` that other selects are
-//! measured against.
+//! crossbeam-channel: for threads only. Its `select!` is the one that other selects
+//! are measured against.
 
 use crate::channel::{Capacity, Ends, Message, Opened, ThreadChannel};
 use crate::shapes::batch::{BATCH, ThreadBatch};

@@ -1,7 +1,8 @@
-//! crossfire: a type per number of producers and consumers and per queue. The
-//! macro makes one adapter for each; `open` lets exactly one of them take part
-//! in a shape, the most specialised that fits, as its documentation advises.
-//! There is no rendezvous: capacity 0 is silently made 1, so it is refused here.
+//! crossfire: it has a type for each number of producers and consumers, and for each
+//! queue. The macro generates an adapter for each. `open` lets exactly one of them
+//! take part in a shape: the most specialised that fits, as its documentation
+//! advises. It has no rendezvous and silently turns capacity 0 into 1, so `open`
+//! refuses capacity 0.
 
 use crate::channel::{Capacity, Ends, Message, Opened, TaskChannel, ThreadChannel};
 use crate::shapes::oneshot::{TaskOneshot, ThreadOneshot};
@@ -10,12 +11,13 @@ use crossfire::select::Select;
 use crossfire::{AsyncRx, AsyncTx, MAsyncRx, MAsyncTx, MRx, MTx, Rx, Tx};
 use crossfire::{mpmc, mpsc, oneshot, spsc};
 
-/// Its backoff spins unless told that there is one CPU: called once per process.
+/// Lets crossfire find out whether there is only one CPU, where its backoff must not
+/// spin. Called once in each process.
 pub fn prepare_crossfire() {
     crossfire::detect_backoff_cfg();
 }
 
-/// Names the arguments of `rival!` for one module of crossfire.
+/// Calls `rival!` with the arguments for one module of crossfire.
 macro_rules! module {
     ($bounded:ident, $list:ident, $module:ident, specialised $specialised:literal,
      $fits:expr, $tx:ident, $async_tx:ident, $rx:ident, $async_rx:ident, $many:expr) => {
@@ -32,7 +34,7 @@ macro_rules! module {
     };
 }
 
-/// The send of an unbounded channel never waits and is not a future.
+/// Completes a send. On an unbounded channel a send never waits, and is no future.
 macro_rules! sent {
     (await, $sent:expr) => {
         $sent.await.is_ok()

@@ -1,5 +1,5 @@
-//! flume: one mutex around two queues, and a `Selector` for threads that knows
-//! both receive and send clauses.
+//! flume: one mutex around two queues. It has a `Selector` for threads, with receive
+//! and send clauses.
 
 use crate::channel::{Capacity, Ends, Message, Opened, TaskChannel, ThreadChannel};
 use crate::shapes::batch::{TaskBatch, ThreadBatch};

@@ -1,6 +1,6 @@
-//! kanal: the fastest in the field and lossy: a receive that is dropped after
-//! it was handed a value takes the value with it. So it is shown beside the
-//! ratio to the best lossless rival, never inside it (`verdict.rs`).
+//! kanal: the fastest rival, but lossy. If a receive is dropped after a hand-off, its
+//! value is lost. So kanal is shown beside the ratio to the best lossless rival, and
+//! never counts as that rival (`verdict.rs`).
 
 use crate::channel::{Capacity, Ends, Message, Opened, TaskChannel, ThreadChannel};
 use crate::shapes::batch::{TaskBatch, ThreadBatch};

@@ -1,4 +1,5 @@
-//! loole: flume's interface over a simpler mutex and queue; no select of its own.
+//! loole: the interface of flume, over a simpler mutex and queue. It has no select of
+//! its own.
 
 use crate::channel::{Capacity, Ends, Message, Opened, TaskChannel, ThreadChannel};
 use crate::shapes::select::TaskSelect;

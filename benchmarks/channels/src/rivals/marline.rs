@@ -1,5 +1,5 @@
-//! Ours: one channel for tasks and threads, so both adapters of a kind open the
-//! same ends and differ only in how an operation is ended (`.await`, `.wait()`).
+//! Marline: one channel for tasks and threads. So both adapters of a kind open the
+//! same ends, and differ only in `.await` and `.wait()`.
 
 mod newest;
 mod oneshot;

@@ -1,5 +1,5 @@
-//! The `oneshot` crate. It has two receivers, one that blocks and one that is
-//! awaited; the adapter takes the fitting one for each context.
+//! The `oneshot` crate. It has a receiver that blocks and one that is awaited. Each
+//! adapter uses the one for its context.
 
 use crate::shapes::oneshot::{TaskOneshot, ThreadOneshot};
 

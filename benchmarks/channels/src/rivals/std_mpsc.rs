@@ -1,5 +1,6 @@
-//! `std::sync::mpsc`: one consumer, threads only, no select. Its bounded and
-//! unbounded senders are different types, hence two adapters under one name.
+//! `std::sync::mpsc`: for one consumer and for threads only, without a select. Its
+//! bounded and unbounded senders are different types, so there are two adapters
+//! under one name.
 
 use crate::channel::{Capacity, Ends, Message, Opened, ThreadChannel};
 use std::sync::mpsc;

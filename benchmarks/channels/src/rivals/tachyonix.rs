@@ -1,4 +1,4 @@
-//! tachyonix: async only, bounded only, one consumer.
+//! tachyonix: for async tasks only, bounded only, with one consumer.
 
 use crate::channel::{Capacity, Ends, Message, Opened, TaskChannel};
 use crate::shapes::select::TaskSelect;

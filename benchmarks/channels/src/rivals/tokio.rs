@@ -1,5 +1,5 @@
-//! `tokio::sync`: mpsc, oneshot, broadcast and watch. On threads it takes part
-//! through its `blocking_*` calls.
+//! `tokio::sync`: mpsc, oneshot, broadcast and watch. On threads the adapters use its
+//! `blocking_*` calls.
 
 mod mpsc;
 mod newest;

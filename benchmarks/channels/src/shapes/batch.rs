@@ -1,6 +1,6 @@
-//! Batches of 64 through a channel of capacity 128, one sender, one receiver.
-//! A rival without a batch call sends one by one; one with a way to take all
-//! that is there (drain, try_iter) uses it after a first receive.
+//! Batches of 64 through a channel of capacity 128, with one sender and one receiver.
+//! A rival without a batch call sends value by value. A rival that can take all
+//! values that are there (drain, try_iter) does so after a first receive.
 
 use super::present;
 use crate::channel::{Capacity, Ends, TaskChannel, ThreadChannel};
@@ -13,9 +13,9 @@ pub const BATCH: usize = 64;
 const CAPACITY: Capacity = Capacity::Bounded(128);
 
 pub trait TaskBatch: TaskChannel<u64> {
-    /// Sends all of the batch and leaves it empty.
+    /// Sends all values of the batch, and leaves it empty.
     fn send_batch(tx: &mut Self::Tx, batch: &mut VecDeque<u64>) -> impl Future<Output = ()> + Send;
-    /// Adds at least one value, or none when the channel is closed.
+    /// Adds at least one value to the batch; none if the channel is closed.
     fn recv_batch(rx: &mut Self::Rx, batch: &mut Vec<u64>) -> impl Future<Output = ()> + Send;
 }
 

@@ -1,8 +1,9 @@
-//! Floors: what the machine and the runtime charge for a hop before any channel
-//! does anything. A channel cannot be cheaper than these without saving hops.
-//! The hop a ping is held against takes part in the ping itself, in turn with
-//! the others: measured minutes apart, on a shared machine, the two say nothing
-//! about each other. The rest are shapes of their own, for orientation.
+//! Floors: what a hop costs on this machine and runtime without any channel. A
+//! channel can only be cheaper if it saves hops.
+//!
+//! The hop that a ping is compared with is a contestant of the ping, and runs in turn
+//! with the others: on a shared machine, measurements that are minutes apart cannot
+//! be compared. The other floors are shapes of their own, for orientation.
 
 use crate::contestant::{Contestant, Outcome, Shape};
 use crate::context::{Tasks, run_tasks, run_threads};
@@ -14,7 +15,7 @@ use std::task::{Poll, Waker};
 use std::thread;
 use std::time::Instant;
 
-/// The contestant in every floor.
+/// The name of the contestant that is a floor.
 pub const FLOOR: &str = "floor";
 
 pub fn shapes() -> Vec<Shape> {
@@ -24,12 +25,12 @@ pub fn shapes() -> Vec<Shape> {
     vec![shape("cache line hop", line_hop), shape("uncontended fetch_add", fetch_add)]
 }
 
-/// A hop between two tasks: one wake-up and one poll.
+/// Returns the floor of a hop between two tasks: one wake-up and one poll.
 pub fn task_hop(context: Tasks) -> Option<Contestant> {
     Some(Contestant::new(FLOOR, move |messages| waker_slot(context, messages)))
 }
 
-/// A hop between two threads that park.
+/// Returns the floor of a hop between two threads that park.
 pub fn thread_hop() -> Option<Contestant> {
     Some(Contestant::new(FLOOR, park_hop))
 }
@@ -39,7 +40,7 @@ struct Slot {
     waker: Option<Waker>,
 }
 
-/// Two tasks take turns through one slot: one wake-up and one poll per message.
+/// Lets two tasks take turns through one slot: one wake-up and one poll for each message.
 fn waker_slot(context: Tasks, messages: u64) -> Outcome {
     let slot = Arc::new(Mutex::new(Slot { turn: 0, waker: None }));
     let side = |me: usize| {
@@ -66,7 +67,7 @@ fn waker_slot(context: Tasks, messages: u64) -> Outcome {
     Outcome::default().over(finish.sent + finish.received, finish.elapsed)
 }
 
-/// Two threads take turns; the one that waits is parked.
+/// Lets two threads take turns. The one that waits is parked.
 fn park_hop(messages: u64) -> Outcome {
     let turn = AtomicBool::new(false);
     let (introduce, partner) = mpsc::channel();
@@ -91,7 +92,7 @@ fn park_hop(messages: u64) -> Outcome {
     Outcome::default().over(finish.sent + finish.received, finish.elapsed)
 }
 
-/// Two threads take turns by spinning on one line.
+/// Lets two threads take turns by spinning on one cache line.
 fn line_hop(messages: u64) -> Outcome {
     let turn = AtomicBool::new(false);
     let side = |me: bool| {
@@ -114,7 +115,7 @@ fn fetch_add(messages: u64) -> Outcome {
     let counter = AtomicU64::new(0);
     let start = Instant::now();
     for _ in 0..messages {
-        // The result is used, so the read-modify-write cannot be folded away.
+        // The result is used, so that the compiler cannot remove the read-modify-write.
         black_box(black_box(&counter).fetch_add(1, Ordering::SeqCst));
     }
     Outcome::default().over(messages, start.elapsed())

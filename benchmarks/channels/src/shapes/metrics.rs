@@ -1,5 +1,5 @@
-//! What the metrics cost: the same channel with its counters and without. A
-//! crate cannot be built twice in one program, so the second contestant runs in
+//! What the metrics cost: the same channel with its counters and without them. A
+//! program cannot have two builds of one crate, so the second contestant runs in
 //! another build of this benchmark (`--without-metrics PATH`).
 
 use super::stream::{tasks, threads};

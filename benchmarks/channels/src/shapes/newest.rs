@@ -1,8 +1,10 @@
-//! Kinds whose sender never waits, because newer values push out older ones:
-//! conflated, drop oldest, broadcast (four receivers) and watch. `flat out`
-//! sends without a pause, which prices the overwrite; `paced` lets the receivers
-//! run after each burst that fits, so that every value is delivered. All in
-//! nanoseconds per send; the sender's yield is in, the same for everyone.
+//! Channels whose sender never waits, because newer values push out older ones:
+//! conflated, drop oldest, broadcast (four receivers) and watch.
+//!
+//! `flat out` sends without a pause, and so measures the overwrite. `paced` lets the
+//! receivers run after each burst that fits, so that every value is delivered. The
+//! unit is nanoseconds per send. It includes the yield of the sender, which is the
+//! same for every contestant.
 
 use super::present;
 use crate::contestant::{Contestant, Outcome, Shape};
@@ -38,7 +40,7 @@ impl Kind {
         }
     }
 
-    /// Sends between two yields of a paced sender.
+    /// Returns how many values a paced sender sends between two yields.
     fn burst(self) -> u64 {
         match self {
             Kind::Conflated | Kind::Watch => 1,
@@ -51,10 +53,10 @@ pub trait TaskNewest: 'static {
     const NAME: &'static str;
     type Tx: Send + 'static;
     type Rx: Send + 'static;
-    /// `None` where this rival has nothing like it.
+    /// Opens a channel. Returns `None` if this rival has no such kind.
     fn open(kind: Kind) -> Option<(Self::Tx, Vec<Self::Rx>)>;
     fn send(tx: &mut Self::Tx, value: u64);
-    /// The next value there is, lagging or not; `None` when closed.
+    /// Returns the next value, even if older ones were lost; `None` when the channel is closed.
     fn recv(rx: &mut Self::Rx) -> impl Future<Output = Option<u64>> + Send;
 }
 
@@ -103,7 +105,7 @@ fn tasks<C: TaskNewest>(context: Tasks, kind: Kind, burst: u64) -> Option<Contes
     let run = move |messages: u64| {
         let (mut tx, rxs) = C::open(kind).expect("it opened before");
         let send = async move {
-            // The receivers start first and wait, as they do in the paced run.
+            // Yield first, so that the receivers wait already, as in the paced run.
             yield_now().await;
             for number in 1..=messages {
                 C::send(&mut tx, number);
@@ -151,7 +153,8 @@ fn threads<C: ThreadNewest>(kind: Kind) -> Option<Contestant> {
     Some(Contestant::new(C::NAME, run))
 }
 
-/// What was not received was overwritten, which is the point: no loss.
+/// Returns the outcome. Values that did not arrive were overwritten as intended, so they are no
+/// loss.
 fn outcome(finish: Finish) -> Outcome {
     Outcome::default().over(finish.sent, finish.elapsed)
 }

@@ -1,6 +1,6 @@
-//! One value through a fresh channel. `ready`: made, sent and received by one
-//! side, which is the price of the channel itself. `pending`: the receive waits
-//! first, so a wake-up is in. Only crates with a oneshot of their own take part.
+//! One value through a new channel. `ready`: one side opens the channel, sends and
+//! receives, which is the price of the channel itself. `pending`: the receive waits
+//! first, so the time includes a wake-up. Only crates with a oneshot take part.
 
 use super::present;
 use crate::contestant::{Contestant, Outcome, Shape};
@@ -89,7 +89,7 @@ fn pending<C: TaskOneshot>(context: Tasks) -> Option<Contestant> {
             for value in 0..messages {
                 let (tx, rx) = C::open();
                 let send = async { C::send(tx, value) };
-                // `biased`: the receive is polled first and has to wait.
+                // `biased` polls the receive first, so it has to wait.
                 black_box(tokio::join!(biased; C::recv(rx), send));
             }
             outcome(messages, start)

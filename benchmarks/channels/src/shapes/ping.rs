@@ -1,6 +1,6 @@
-//! One-way ping: half of a round trip through two channels between two sides.
-//! Every message waits for the one before it, so this is latency; the floor takes
-//! part (`floor.rs`).
+//! One-way ping: half of a round trip through two channels between two sides. Every
+//! message waits for the one before it, so this measures latency. The floor is a
+//! contestant, too (`floor.rs`).
 
 use super::floor::{task_hop, thread_hop};
 use super::present;

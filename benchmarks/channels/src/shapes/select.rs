@@ -1,8 +1,10 @@
-//! Select over four channels of capacity 128 by one side that completes a given
-//! number of clauses: four receives, or two receives and two sends. The other
-//! sides keep sending and receiving until told to stop, so every channel stays
-//! open and busy to the end (a closed channel counts as ready and would spin).
-//! Then the channels are drained and every value is accounted for (`Ledger`).
+//! Select over four channels of capacity 128: four receives, or two receives and two
+//! sends. One side selects until a given number of clauses has completed.
+//!
+//! The other sides send and receive until they are stopped. So every channel stays
+//! open and busy to the end; a closed channel would count as ready, and the select
+//! would spin. Then the channels are drained, and every value is accounted for
+//! (`Ledger`).
 
 mod ledger;
 mod tasks;
@@ -19,8 +21,8 @@ use threads::{threads_mix, threads_receive};
 
 const CAPACITY: Capacity = Capacity::Bounded(128);
 
-/// By default the only select an async rival has: `tokio::select!` over its
-/// futures, which drops the losers in every round.
+/// A select of async tasks. The default is the only select that async rivals have:
+/// `tokio::select!` over their futures, which drops those that lose each time.
 pub trait TaskSelect: TaskChannel<u64> {
     fn receive(
         rx: &mut [Self::Rx; 4],
@@ -108,7 +110,7 @@ pub fn shapes() -> Vec<Shape> {
     shapes
 }
 
-/// The one end of each of `N` channels, out of what `open` gave.
+/// Returns one end of each of `N` channels, from the ends that `open` returned.
 fn ends<E, const N: usize>(ends: Vec<Vec<E>>) -> [E; N] {
     let ends: Vec<E> = ends.into_iter().flatten().collect();
     ends.try_into().ok().expect("one end per channel")

@@ -1,6 +1,6 @@
-//! Streams: every sender sends its share as fast as the channel lets it, every
-//! receiver takes until the channel is closed. The count of what arrived is
-//! compared with the count of what was accepted, in every run.
+//! Streams: every sender sends its share as fast as the channel allows, and every
+//! receiver receives until the channel is closed. Every run compares the number of
+//! messages that arrived with the number that the channel accepted.
 
 use super::present;
 use crate::channel::{Capacity, Ends, Message, TaskChannel, ThreadChannel};
@@ -13,11 +13,11 @@ use std::thread::available_parallelism;
 const CAPACITIES: [Capacity; 4] =
     [Capacity::Bounded(0), Capacity::Bounded(1), Capacity::Bounded(128), Capacity::Unbounded];
 
-/// Most an unbounded queue may hold in one go; a sender that never waits gets
-/// that far ahead.
+/// The most bytes in an unbounded queue: a sender that never waits may get that far
+/// ahead.
 const QUEUE_BYTES: u64 = 8 << 20;
 
-/// Threads per core in the shape that shows that nothing collapses.
+/// How many threads per core the shape has that shows that no channel collapses.
 const OVERSUBSCRIBED: usize = 8;
 
 pub fn shapes() -> Vec<Shape> {

@@ -1,4 +1,4 @@
-//! What does it cost to make an actor, and to have ten thousand of them?
+//! The question: what does it cost to create an actor, and to have ten thousand of them?
 
 use crate::arguments::Settings;
 use crate::child::Child;
@@ -25,10 +25,10 @@ pub fn ask(settings: &Settings) -> Vec<Row> {
 
 struct Born;
 
-/// Until its constructor has run, which is when a call would find it ready; and until it has answered
-/// a first call.
+/// Measures the time until the constructor of an actor has run, which is when a call would find it
+/// ready, and the time until the actor has answered a first call.
 fn create(settings: &Settings) -> Vec<Row> {
-    // The same kind of wait as for a task's end.
+    // The wait for the constructor is of the same kind as the wait for the end of a task.
     let (born, cradle) = unbounded::<()>();
     let make = move || {
         born.try_send(()).expect("somebody waits");
@@ -85,7 +85,7 @@ fn first_call(client: &marline::Client) {
     actor.call::<u64>("ask", (1_u64,)).unwrap().wait().unwrap();
 }
 
-/// In a process of its own: its memory is what is asked for.
+/// Measures many actors, in a process of their own, whose memory is part of the result.
 fn many(settings: &Settings) -> Vec<Row> {
     let count = settings.count(MANY);
     let child = Child::start(&["many-actors", &count.to_string()]);
@@ -99,7 +99,8 @@ fn many(settings: &Settings) -> Vec<Row> {
     ]
 }
 
-/// Says how many milliseconds it took to create them, to call them all, and how many MiB they take.
+/// Creates the actors and calls them all. Prints the milliseconds for each of the two, and the MiB
+/// that the actors take.
 pub fn many_here(count: usize) {
     let before = resident_here();
     let cluster = Cluster::local(program()).expect("a cluster starts");

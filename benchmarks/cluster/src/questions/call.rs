@@ -1,4 +1,5 @@
-//! What does a call to an actor cost, there and back, and how many go in a second?
+//! The question: what does a call to an actor cost, there and back, and how many calls are made in
+//! a second?
 
 use super::Goals;
 use super::task::contest;

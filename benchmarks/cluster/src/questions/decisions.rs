@@ -1,6 +1,9 @@
-//! What does the controller's machine itself cost: no sockets, no threads, no other machine? A task is
-//! four events (submitted, started, ended, its result released) and what they lead to; where tasks are
-//! short, backlogs fill and a task that takes over another's grant does not say that it started.
+//! The question: what do the decisions of the controller cost, without sockets, threads and other
+//! machines?
+//!
+//! A task is four events (submitted, started, ended, result released) and their effects. With short
+//! tasks the backlogs fill, and a task that takes over the grant of another does not report its
+//! start.
 
 use crate::arguments::Settings;
 use crate::child::{Child, ready};
@@ -22,17 +25,17 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 const WORKERS: [usize; 4] = [10, 100, 1_000, 10_000];
-/// Tasks that wait beyond those that are with workers.
+/// How many tasks wait at the controller, besides those at workers.
 const WAITING: usize = 1_000;
 const PENDING: [usize; 2] = [1_000, 1_000_000];
-/// Tasks in one measurement.
+/// How many tasks one measurement has.
 const TASKS: usize = 100_000;
-/// Pending tasks of another client, each of a shape of its own.
+/// How many pending tasks another client has, each of a shape of its own.
 const SHAPES: usize = 20_000;
-/// The most that many workers, or much waiting work, may add to the cost of a task.
+/// The factor by which many workers, or much waiting work, may at most raise the cost of a task.
 const GROWTH: f64 = 1.5;
 
-/// How long tasks say they ran: too long for a backlog, or nothing.
+/// How long tasks report to have run: too long for backlogs, or no time at all.
 const KINDS: [(&str, Duration); 2] =
     [("tasks of a second", Duration::from_secs(1)), ("tasks of no time", Duration::ZERO)];
 
@@ -57,7 +60,8 @@ pub fn ask(settings: &Settings) -> Vec<Row> {
     rows
 }
 
-/// One of them alone, for a profiler: so many workers, or so many pending; nanoseconds per task.
+/// Runs one shape alone, for a profiler: with this many workers, or this many pending tasks.
+/// Returns the nanoseconds per task.
 pub fn profile(what: &str, time: Duration) -> Option<f64> {
     let (kind, ran_for) = match what.strip_prefix("short-") {
         Some(rest) => (rest, Duration::ZERO),
@@ -76,8 +80,9 @@ pub fn profile(what: &str, time: Duration) -> Option<f64> {
     median(costs)
 }
 
-/// Many workers have many tasks with them, so one more office has few workers and as many tasks: what it
-/// costs more than the first is the price of tasks, not of workers.
+/// Measures the cost over the number of workers. Many workers have many tasks, so a control has few
+/// workers and as many tasks: the difference of its cost to the first is the price of the tasks,
+/// not of the workers.
 fn by_workers(settings: &Settings, kind: &str, ran_for: Duration) -> Vec<Row> {
     let mut all: Vec<FakeCluster> =
         WORKERS.iter().map(|workers| FakeCluster::busy(*workers, WAITING, ran_for)).collect();
@@ -112,7 +117,8 @@ fn by_pending(settings: &Settings, kind: &str, ran_for: Duration) -> Vec<Row> {
     PENDING.iter().zip(&costs).map(row).collect()
 }
 
-/// Another client's tasks wait, each asking for something else: for what no worker has, or for what is taken.
+/// Measures the cost while tasks of another client wait, each with a demand of its own: for a
+/// resource that no worker has, or for one that is taken.
 fn by_shapes(settings: &Settings) -> Vec<Row> {
     let office = || FakeCluster::busy(10, WAITING, Duration::from_secs(1));
     let (mut infeasible, mut taken) = (office(), office());
@@ -137,7 +143,7 @@ fn by_shapes(settings: &Settings) -> Vec<Row> {
     vec![row("no worker could run", costs[1]), row("waits for a GPU", costs[2])]
 }
 
-/// Nanoseconds per task, median of the rounds, in which all take turns.
+/// Returns the nanoseconds per task of each cluster: the median of rounds in which all take turns.
 fn interleaved(all: &mut [FakeCluster], settings: &Settings) -> Vec<f64> {
     let mut costs = vec![Vec::new(); all.len()];
     for office in all.iter_mut() {
@@ -151,7 +157,7 @@ fn interleaved(all: &mut [FakeCluster], settings: &Settings) -> Vec<f64> {
     costs.into_iter().map(|costs| median(costs).expect("there was a round")).collect()
 }
 
-/// The resident memory that so many pending tasks add to a fresh process.
+/// Measures the resident memory that a million pending tasks add to a new process.
 fn memory() -> Row {
     let child = Child::start(&["pending", "1000000"]);
     let taken: f64 = child.ready_line.parse().expect("a number");
@@ -159,7 +165,8 @@ fn memory() -> Row {
     Row::new("decisions/memory", metric, "MiB", Better::Lower, taken).asked(1024.0)
 }
 
-/// Says how many MiB so many pending tasks take, as they come off the wire: nothing shared.
+/// Prints the MiB that this many pending tasks take. As tasks that come over a link, they share no
+/// data.
 pub fn pending_here(count: usize) {
     let before = resident_here();
     let mut office = FakeCluster::new(0, Duration::ZERO);
@@ -177,16 +184,17 @@ pub fn pending_here(count: usize) {
 
 const NAME: &str = "nothing";
 
-/// A controller, and everybody it knows, played by hand.
+/// A controller, with a simulated client and simulated workers.
 struct FakeCluster {
     controller: Controller,
     now: Time,
     effects: Vec<Effect>,
     client: Session,
     workers: Vec<FakeWorker>,
-    /// What runs, in the order in which it started, and whether that was said.
+    /// The attempts that run, in the order in which they started: the worker, the attempt, and
+    /// whether its start is reported already.
     running: VecDeque<(usize, AttemptId, bool)>,
-    /// What waits in backlogs.
+    /// How many tasks wait in backlogs.
     backlogged: usize,
     ran_for: Duration,
     name: Arc<str>,
@@ -236,10 +244,11 @@ impl FakeCluster {
         office
     }
 
-    /// One in which every worker has all it can take, and so many tasks wait.
+    /// Returns a cluster whose workers are full, and at whose controller this many tasks wait.
     fn busy(workers: usize, waiting: usize, ran_for: Duration) -> FakeCluster {
         let mut office = FakeCluster::new(workers, ran_for);
-        // Until it is known how long they take there are no backlogs; then they fill from what waits.
+        // There are no backlogs until the controller knows how long tasks take. Then waiting tasks
+        // fill them.
         for _ in 0..workers + waiting {
             let spec = Arc::new(office.next_spec());
             office.submit(spec);
@@ -265,12 +274,12 @@ impl FakeCluster {
             Effect::OpenSession(session) => Some(session),
             _ => None,
         });
-        opened.expect("everybody may join")
+        opened.expect("a client or worker may join")
     }
 
     fn next_spec(&mut self) -> TaskSpec {
         self.next_task += 1;
-        // Ids as they are: ordered by time in front, random behind.
+        // As in real ids, the front is ordered by time and the rest is random.
         let random = self.next_task.wrapping_mul(0x9e37_79b9_7f4a_7c15) & u128::from(u64::MAX);
         TaskSpec {
             id: TaskId::from_u128(self.next_task << 64 | random),
@@ -284,14 +293,14 @@ impl FakeCluster {
         }
     }
 
-    /// A task that waits for ever.
+    /// Submits a task that needs these resources. It waits for ever.
     fn submit_needing(&mut self, resources: Resources) {
         let options = Arc::new(TaskOptions { resources, ..TaskOptions::default() });
         let spec = TaskSpec { options, ..self.next_spec() };
         self.submit(Arc::new(spec));
     }
 
-    /// A worker with a GPU joins, and a task takes that for ever.
+    /// Adds a worker with a GPU, and a task that takes the GPU for ever.
     fn take_a_gpu(&mut self) {
         let provides = Arc::new(WorkerCapabilities {
             names: [NAME.into()].into(),
@@ -312,7 +321,8 @@ impl FakeCluster {
         self.happens(Event::ClientMessageReceived { session: self.client, message });
     }
 
-    /// Has so many tasks end and as many come; nanoseconds for each. Kept whole for profilers.
+    /// Lets this many tasks end, and submits as many. Returns the nanoseconds per task. Not
+    /// inlined, so that profilers show it.
     #[inline(never)]
     fn work(&mut self, tasks: usize) -> f64 {
         let specs: Vec<Arc<TaskSpec>> = (0..tasks).map(|_| Arc::new(self.next_spec())).collect();
@@ -325,9 +335,9 @@ impl FakeCluster {
     }
 
     fn end_one(&mut self) {
-        let (index, attempt, said) = self.running.pop_front().expect("all workers are busy");
+        let (index, attempt, reported) = self.running.pop_front().expect("all workers are busy");
         let session = self.workers[index].session;
-        if !said {
+        if !reported {
             self.happens(Event::WorkerMessageReceived {
                 session,
                 message: FromWorker::Started { attempt },
@@ -342,7 +352,7 @@ impl FakeCluster {
         self.happens(Event::WorkerMessageReceived { session, message });
     }
 
-    /// Something happened; everybody does what the controller says.
+    /// Handles an event in the controller, and its effects in the simulated client and workers.
     fn happens(&mut self, event: Event) {
         self.now = self.now + Duration::from_nanos(100);
         self.controller.handle(self.now, event, &mut self.effects);

@@ -1,5 +1,5 @@
-//! A worker process that hosts an actor is killed with SIGKILL, and another stands by: how long until
-//! the actor answers again, everything as it is by default?
+//! The question: a worker process that hosts an actor is killed with SIGKILL while another worker
+//! is ready. How long does it take until the actor answers again, with default options?
 
 use crate::arguments::Settings;
 use crate::contest::median;
@@ -8,6 +8,7 @@ use crate::report::{Better, Row};
 use marline::{Budget, ErrorKind};
 use std::time::Instant;
 
+/// The goal, in milliseconds.
 const ASKED_MS: f64 = 3_000.0;
 
 pub fn ask(settings: &Settings) -> Vec<Row> {
@@ -17,7 +18,8 @@ pub fn ask(settings: &Settings) -> Vec<Row> {
     let mut ours = MarlineCluster::start(Transport::Tcp);
     let mut took = Vec::new();
     for _ in 0..settings.rounds.max(3) {
-        // A new one each time: the wait before a restart doubles with every restart of the same actor.
+        // A new actor each time, since the wait before a restart doubles with every restart of the
+        // same actor.
         let actor = ours.client.actor("Echo").max_restarts(Budget::Unlimited).create(());
         let actor = actor.expect("an actor is created");
         let host: u32 = actor.call("pid", ()).unwrap().wait().expect("it lives");
@@ -26,7 +28,8 @@ pub fn ask(settings: &Settings) -> Vec<Row> {
         let mut worker = ours.workers.remove(index.expect("it lives in one of the workers"));
         let begin = Instant::now();
         worker.kill();
-        // A call that met the old instance's end says so, and is not repeated behind our back.
+        // A call that ran when the old instance ended fails with an error that says so, and is not
+        // retried.
         loop {
             match actor.call::<u32>("pid", ()).unwrap().wait() {
                 Ok(pid) if pid != host => break,

@@ -1,4 +1,4 @@
-//! What does an idle `marline up` cost? Needs the program: `--marline PATH`.
+//! The question: what does an idle `marline up` cost? Needs the program: `--marline PATH`.
 
 use crate::arguments::Settings;
 use crate::memory::{family, processor_time, resident};
@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 use std::thread::sleep;
 use std::time::Duration;
 
-/// Time to start, and time to watch.
+/// How long the program has to start, and how long it is watched.
 const SETTLE: Duration = Duration::from_secs(3);
 const WATCH: Duration = Duration::from_secs(10);
 
@@ -17,7 +17,7 @@ pub fn ask(settings: &Settings) -> Vec<Row> {
         return Vec::new();
     }
     let Some(program) = &settings.marline else {
-        eprintln!("        skipped: what an idle `marline up` costs needs --marline PATH");
+        eprintln!("        skipped: to measure an idle `marline up`, pass --marline PATH");
         return Vec::new();
     };
     match idle(program) {
@@ -32,7 +32,7 @@ pub fn ask(settings: &Settings) -> Vec<Row> {
     }
 }
 
-/// Memory in MiB, and the part of one core, of the program and all that it started.
+/// Returns the memory in MiB and the used part of one core, of the program and all its descendants.
 fn idle(program: &Path) -> Result<(f64, f64), String> {
     let mut command = Command::new(program);
     command.arg("up").stdin(Stdio::null()).stdout(Stdio::null());

@@ -1,4 +1,5 @@
-//! What does a task that does nothing cost, there and back, and how many go in a second?
+//! The question: what does a task that does nothing cost, there and back, and how many tasks run in
+//! a second?
 
 use super::{Goals, rows};
 use crate::arguments::Settings;
@@ -24,7 +25,7 @@ fn goals(transport: Transport) -> Goals {
     }
 }
 
-/// Ours and its rivals over each transport, all in the same rounds.
+/// Runs Marline and its rivals over each transport, all in the same rounds.
 pub fn contest(
     settings: &Settings,
     shape: impl Fn(Transport) -> String,

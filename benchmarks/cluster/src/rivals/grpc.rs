@@ -1,7 +1,9 @@
-//! tonic, which our links ride on: a request and its answer, and a stream in both directions. The
-//! server echoes on the connection's own task; the client's runtime has one thread for input and
-//! output and the caller blocks another, as with ours. *On one thread* the caller drives the
-//! connection itself, which saves two wake-ups and leaves nobody to answer while it does other things.
+//! tonic: a request with its answer, and a stream in both directions.
+//!
+//! The server echoes on the task of the connection. The runtime of the client has one thread for
+//! input and output, and the caller blocks another thread, as with ours. *On one thread* the caller
+//! drives the connection itself. That saves two wake-ups, but no message is handled while the
+//! caller does other work.
 
 use crate::child::{Child, ready};
 use crate::contest::Contestant;
@@ -28,7 +30,7 @@ pub const STREAM: &str = "tonic stream";
 pub const STREAM_ON_ONE_THREAD: &str = "tonic stream on one thread";
 
 const BYTES: usize = 16;
-/// How many requests, or messages of a stream, are under way at a time when many are asked.
+/// The most requests, or messages of a stream, that are under way at a time.
 const WINDOW: usize = 1024;
 
 fn message() -> echo::Echo {
@@ -36,8 +38,9 @@ fn message() -> echo::Echo {
 }
 
 fn connect(runtime: &Runtime, server: &Child) -> EchoesClient<Channel> {
-    let said = &server.ready_line;
-    let uri = if said.starts_with("unix:") { said.clone() } else { format!("http://{said}") };
+    let address = &server.ready_line;
+    let uri =
+        if address.starts_with("unix:") { address.clone() } else { format!("http://{address}") };
     let endpoint = Endpoint::from_shared(uri).expect("it is an address").tcp_nodelay(true);
     EchoesClient::new(runtime.block_on(endpoint.connect()).expect("the server listens"))
 }
@@ -133,7 +136,7 @@ impl Echoes for Service {
     }
 }
 
-/// The server's process.
+/// Runs the server, as a child process.
 pub fn serve(at: &str) {
     let runtime = runtime();
     let server = Server::builder().add_service(EchoesServer::new(Service));

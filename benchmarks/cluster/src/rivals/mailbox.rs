@@ -1,12 +1,12 @@
-//! An actor as one writes it with tokio: a task that owns its state and receives messages that carry
-//! where the answer goes. Whoever asks blocks a thread of its own, as our callers do.
+//! An actor as one writes it with tokio: a task that owns its state and receives messages, each
+//! with a channel for the answer. The caller blocks a thread of its own, as our callers do.
 
 use crate::contest::Contestant;
 use tokio::sync::{mpsc, oneshot};
 
 pub const NAME: &str = "tokio mpsc + oneshot";
 
-/// How many messages may wait.
+/// The most messages that may wait in the mailbox.
 const CAPACITY: usize = 1024;
 
 type Message = (u64, oneshot::Sender<u64>);

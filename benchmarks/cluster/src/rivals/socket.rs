@@ -1,4 +1,4 @@
-//! The floor: a few bytes through a socket to another process and back, both ends blocking.
+//! The floor: a few bytes through a socket to another process and back. Both ends block.
 
 use crate::child::{Child, ready};
 use crate::contest::Contestant;
@@ -33,7 +33,7 @@ fn asking(mut stream: impl Read + Write + 'static, server: Child) -> Contestant 
     Contestant { name: NAME, once: Box::new(once), bulk: None }
 }
 
-/// The server's process.
+/// Runs the server, as a child process.
 pub fn serve(at: &str) {
     if let Some(path) = at.strip_prefix("unix:") {
         let listener = UnixListener::bind(path).expect("the path is free");

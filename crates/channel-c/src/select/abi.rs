@@ -17,27 +17,28 @@ use crate::{
     zero_copy::{self, Descriptor, RegionId, Route},
 };
 
-/// Names a select. Never 0.
+/// The handle of a select. Never 0.
 pub type SelectId = u64;
 
 /// Bits for marline_select_create.
 #[repr(C)]
 pub enum SelectFlag {
-    /// Looks at the clauses in the order they were added, instead of in fair turns.
+    /// Attempts the clauses in the order in which they were added, instead of in fair turns.
     Biased = 1,
-    /// Passes over clauses whose channel is closed (and drained), instead of choosing them with
-    /// EPIPE; when all are, the wait returns EPIPE.
+    /// Skips clauses whose channel is closed (and drained), instead of choosing them with EPIPE. If
+    /// all are, the wait returns EPIPE.
     SkipClosed = 2,
     /// A blocking wait returns EINTR when a signal handler ran on its thread.
     Interruptible = 4,
 }
 
-/// Makes a select: a set of send and receive clauses of which a wait chooses one. Flags are bits of
-/// enum marline_select_flag.
+/// Creates a select: a set of send and receive clauses, of which a wait chooses one. Flags are bits
+/// of enum marline_select_flag.
 ///
-/// Add clauses, wait, look at which clause it was, wait again. A clause keeps its number (from 0,
-/// in the order added) until marline_select_reset. A select is used by one thread at a time. It
-/// keeps its channels, also when those are destroyed meanwhile: they are closed then.
+/// Add clauses, wait, see which clause was chosen, wait again. A clause keeps its number (from 0,
+/// in the order in which clauses were added) until marline_select_reset. One thread at a time may
+/// use a select. A select keeps its channels, also if they are destroyed meanwhile: then they are
+/// closed.
 ///
 /// EINVAL: unknown flags, or a null pointer. ENOMEM.
 #[unsafe(no_mangle)]
@@ -61,7 +62,7 @@ pub unsafe extern "C" fn marline_select_create(flags: u32, select: *mut SelectId
 }
 
 /// # Safety
-/// A destination that can be written to during waits; an index that is null or can be written to.
+/// The destination can be written to during waits; `index` is null or can be written to.
 unsafe fn add_recv(
     select: SelectId,
     channel: ChannelId,
@@ -70,7 +71,7 @@ unsafe fn add_recv(
 ) -> Result<(), Code> {
     let channel = Channel::of(channel)?;
     let to = to(&channel)?;
-    // SAFETY: a select that rests; the caller's promise.
+    // SAFETY: the select rests; the caller's promise.
     let added = Select::of(select)?.change(|clauses| unsafe { clauses.add_recv(channel, to) })?;
     // SAFETY: the caller's promise.
     unsafe { store(index, added) };
@@ -78,7 +79,7 @@ unsafe fn add_recv(
 }
 
 /// # Safety
-/// An index that is null or can be written to.
+/// `index` is null or can be written to.
 unsafe fn add_send(
     select: SelectId,
     channel: Ref<Channel>,
@@ -87,18 +88,18 @@ unsafe fn add_send(
     index: *mut usize,
 ) -> Result<(), Code> {
     let added = Select::of(select)?
-        // SAFETY: a select that rests.
+        // SAFETY: the select rests.
         .change(|clauses| unsafe { clauses.add_send(channel, element, route) })?;
     // SAFETY: the caller's promise.
     unsafe { store(index, added) };
     Ok(())
 }
 
-/// Adds a clause that receives from a COPY channel into *element, which must stay valid while the
-/// select is waited for. *index (which may be NULL) becomes the clause's number.
+/// Adds a clause that receives from a COPY channel into *element, which must stay valid during
+/// waits. *index (which may be NULL) becomes the clause's number.
 ///
-/// EINVAL: no such select or channel, one that is being waited for, another mode or size, or a null
-/// pointer. EMSGSIZE: over 65536 clauses. ENOMEM.
+/// EINVAL: no such select or channel, a select with a wait in progress, another mode or size, or a
+/// null pointer. EMSGSIZE: over 65536 clauses. ENOMEM.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn marline_select_add_recv(
     select: SelectId,
@@ -113,7 +114,7 @@ pub unsafe extern "C" fn marline_select_add_recv(
     })
 }
 
-/// Adds a clause that receives from a POINTER channel into *ptr and *len; otherwise like
+/// Adds a clause that receives from a POINTER channel into *ptr and *len. Otherwise like
 /// marline_select_add_recv.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn marline_select_add_recv_ptr(
@@ -129,7 +130,7 @@ pub unsafe extern "C" fn marline_select_add_recv_ptr(
     })
 }
 
-/// Adds a clause that receives from a DESCRIPTOR channel into *descriptor; otherwise like
+/// Adds a clause that receives from a DESCRIPTOR channel into *descriptor. Otherwise like
 /// marline_select_add_recv.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn marline_select_add_recv_zc(
@@ -144,8 +145,8 @@ pub unsafe extern "C" fn marline_select_add_recv_zc(
     })
 }
 
-/// Adds a clause that sends a copy of *element, taken by this call, to a COPY channel. It sends
-/// once: after it was chosen it is passed over until marline_select_refill.
+/// Adds a clause that sends a copy of *element to a COPY channel. This call makes the copy. The
+/// clause sends once: after it was chosen, waits skip it until marline_select_refill.
 ///
 /// Errors as for marline_select_add_recv.
 #[unsafe(no_mangle)]
@@ -165,9 +166,9 @@ pub unsafe extern "C" fn marline_select_add_send(
     })
 }
 
-/// Adds a clause that sends a pointer to a POINTER channel. What it points at stays yours until the
-/// clause was chosen with result 0, also when the select is reset or destroyed. Otherwise like
-/// marline_select_add_send.
+/// Adds a clause that sends a pointer to a POINTER channel. The memory behind the pointer stays
+/// yours until the clause was chosen with result 0, also if the select is reset or destroyed.
+/// Otherwise like marline_select_add_send.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn marline_select_add_send_ptr(
     select: SelectId,
@@ -184,8 +185,8 @@ pub unsafe extern "C" fn marline_select_add_send_ptr(
     })
 }
 
-/// Adds a clause that sends a buffer inside a region, as marline_send_zc does; *copied (which may
-/// be NULL) is set by this call. A buffer that is not copied is on loan, and in flight, until the
+/// Adds a clause that sends a buffer inside a region, as marline_send_zc does. This call sets
+/// *copied (which may be NULL). A buffer that is not copied is lent, and in flight, until the
 /// clause was chosen, refilled, reset or destroyed. Otherwise like marline_select_add_send.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn marline_select_add_send_zc(
@@ -208,8 +209,8 @@ pub unsafe extern "C" fn marline_select_add_send_zc(
     })
 }
 
-/// Gives send clause `index` an element that `make` makes for a channel; `make` gets no channel
-/// handle, as that may be destroyed by now.
+/// Gives send clause `index` an element that `make` creates for its channel. `make` gets the
+/// channel itself, because the channel's handle may be destroyed by now.
 fn refill(
     select: SelectId,
     index: usize,
@@ -217,14 +218,15 @@ fn refill(
 ) -> Result<(), Code> {
     Select::of(select)?.change(|clauses| {
         let (element, route) = make(clauses.send_channel(index)?)?;
-        // SAFETY: a select that rests.
+        // SAFETY: the select rests.
         unsafe { clauses.refill(index, element, route) }
     })
 }
 
-/// Gives send clause number index a copy of *element to send next, in place of one it still had.
+/// Gives send clause number index a copy of *element to send next. It replaces an element that the
+/// clause has not sent.
 ///
-/// EINVAL: no such select or send clause, a select that is being waited for, another mode or size,
+/// EINVAL: no such select or send clause, a select with a wait in progress, another mode or size,
 /// or a null pointer. ENOMEM.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn marline_select_refill(
@@ -242,8 +244,8 @@ pub unsafe extern "C" fn marline_select_refill(
     })
 }
 
-/// Gives send clause number index a pointer to send next; one it still had stays yours. Otherwise
-/// like marline_select_refill.
+/// Gives send clause number index a pointer to send next. A pointer that the clause has not sent
+/// stays yours. Otherwise like marline_select_refill.
 #[unsafe(no_mangle)]
 pub extern "C" fn marline_select_refill_ptr(
     select: SelectId,
@@ -256,8 +258,9 @@ pub extern "C" fn marline_select_refill_ptr(
     })
 }
 
-/// Gives send clause number index a buffer inside a region to send next; one it still had is yours
-/// again. Otherwise like marline_select_refill and marline_select_add_send_zc.
+/// Gives send clause number index a buffer inside a region to send next. A buffer that the clause
+/// has not sent is yours again. Otherwise like marline_select_refill and
+/// marline_select_add_send_zc.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn marline_select_refill_zc(
     select: SelectId,
@@ -279,7 +282,7 @@ pub unsafe extern "C" fn marline_select_refill_zc(
 }
 
 /// # Safety
-/// Both can be written to.
+/// `index` and `result` are null or can be written to.
 unsafe fn report(
     ended: impl FnOnce() -> Result<Chosen, Code>,
     index: *mut usize,
@@ -295,15 +298,15 @@ unsafe fn report(
     Ok(())
 }
 
-/// Waits until one clause has happened, and only one. Returns 0 then, with its number in *index and
-/// its result in *result: 0, or what the send or receive would have returned, such as EPIPE. The
-/// other clauses have changed nothing. timeout_ms: 0 tries, < 0 waits for as long as it takes, > 0
-/// waits that long.
+/// Waits until exactly one clause has happened. Then returns 0, with the clause's number in *index
+/// and its result in *result: 0, or the code that the send or receive would have returned, such as
+/// EPIPE. The other clauses have changed nothing. timeout_ms: 0 tries without waiting, < 0 waits
+/// without a limit, > 0 waits that many milliseconds.
 ///
 /// Otherwise no clause has happened. EAGAIN: none could (timeout_ms 0). ETIME. EPIPE: all channels
 /// are closed (with SKIP_CLOSED), or the select was destroyed. EINTR (with INTERRUPTIBLE). EINVAL:
-/// no such select, one that is being waited for, a null pointer, no clauses, or only send clauses
-/// that were not refilled.
+/// no such select, a select with a wait in progress, a null pointer, no clauses, or only send
+/// clauses that were not refilled.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn marline_select_wait(
     select: SelectId,
@@ -315,8 +318,8 @@ pub unsafe extern "C" fn marline_select_wait(
     unsafe { marline_select_wait_c(select, index, result, timeout_ms, 0) }
 }
 
-/// Like marline_select_wait, and ends with ECANCELED when the token is triggered. A token of 0 is
-/// none.
+/// Like marline_select_wait, but also ends with ECANCELED when the token is triggered. A token of 0
+/// means none.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn marline_select_wait_c(
     select: SelectId,
@@ -334,8 +337,8 @@ pub unsafe extern "C" fn marline_select_wait_c(
 }
 
 /// The start form of marline_select_wait; see marline_op_create. Here the select itself is the
-/// operation object: EINPROGRESS, then wake_fn, then marline_select_finish. The places of receive
-/// clauses must stay valid until then.
+/// operation object: this returns EINPROGRESS, then wake_fn is called, then marline_select_finish
+/// ends the wait. The destinations of receive clauses must stay valid until then.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn marline_select_start(
     select: SelectId,
@@ -356,7 +359,7 @@ pub unsafe extern "C" fn marline_select_start(
 
 /// Ends a started select, with the results of marline_select_wait.
 ///
-/// EINPROGRESS: no clause has happened yet; wake_fn will be called, again if it was before.
+/// EINPROGRESS: no clause has happened yet. wake_fn will be called, also if it was called before.
 /// EINVAL: no such select, nothing was started, or a null pointer.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn marline_select_finish(
@@ -371,11 +374,13 @@ pub unsafe extern "C" fn marline_select_finish(
     })
 }
 
-/// Gives up a started select; wake_fn is not called any more (nor does it run on another thread).
+/// Gives up a started select. When this returns, wake_fn is not called any more and does not run on
+/// another thread.
 ///
-/// ECANCELED: no clause has happened; what a receive clause had been given is its channel's next
-/// element. 0: a receiver was faster to take a send clause: that has happened, see *index and
-/// *result. EINVAL: no such select, nothing was started, or a null pointer.
+/// ECANCELED: no clause has happened. An element that a receive clause was given is the next
+/// element of its channel. 0: a receiver took the element of a send clause first. That clause has
+/// happened, see *index and *result. EINVAL: no such select, nothing was started, or a null
+/// pointer.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn marline_select_abandon(
     select: SelectId,
@@ -389,21 +394,21 @@ pub unsafe extern "C" fn marline_select_abandon(
     })
 }
 
-/// Takes all clauses out, to add others. What they have not sent stays yours.
+/// Removes all clauses, so that others can be added. Elements that they have not sent stay yours.
 ///
-/// EINVAL: no such select, or one that is being waited for.
+/// EINVAL: no such select, or a select with a wait in progress.
 #[unsafe(no_mangle)]
 pub extern "C" fn marline_select_reset(select: SelectId) -> c_int {
     enter(|| {
         Select::of(select)?.change(|clauses| {
-            // SAFETY: a select that rests.
+            // SAFETY: the select rests.
             unsafe { clauses.clear() };
             Ok(())
         })
     })
 }
 
-/// Ends a select. A thread that waits for it is woken with EPIPE; a started one is abandoned.
+/// Destroys a select. The wait of a thread ends with EPIPE. A started wait is abandoned.
 ///
 /// EINVAL: no such select.
 #[unsafe(no_mangle)]

@@ -1,4 +1,4 @@
-//! The clauses of a select, with the channels they are on.
+//! The clauses of a select, with their channels.
 
 use std::ptr::NonNull;
 
@@ -17,14 +17,14 @@ const MAX_CLAUSES: usize = 1 << 16;
 
 /// Clauses, and the selector that refers to their channels.
 pub(super) struct Clauses {
-    /// Owned; behind a pointer because a started wait refers to it while this is borrowed, too.
+    /// Owned. Behind a pointer, because a started wait refers to it while this is borrowed, too.
     selector: NonNull<Selector<'static>>,
     list: Vec<Clause>,
     biased: bool,
     skip_closed: bool,
 }
 
-// SAFETY: selectors are `Send`, and it is owned.
+// SAFETY: selectors are `Send`, and this one is owned.
 unsafe impl Send for Clauses {}
 
 struct Clause {
@@ -40,7 +40,7 @@ enum Role {
     Send {
         key: SendKey<Element>,
         route: Route,
-        /// Its element is gone, one way or the other, until it is refilled.
+        /// Whether the element is gone (sent or taken back), until a refill.
         spent: bool,
     },
 }
@@ -55,16 +55,17 @@ impl Clauses {
         }
     }
 
-    /// The selector.
+    /// Returns the selector.
     ///
     /// # Safety
-    /// The reference, and what is made of it, goes before the next call and before the clauses.
+    /// The reference, and everything derived from it, goes before the next call and before the
+    /// clauses.
     pub(super) unsafe fn selector(&mut self) -> &'static mut Selector<'static> {
         // SAFETY: owned and alive; exclusive by the caller's promise.
         unsafe { self.selector.as_mut() }
     }
 
-    /// Adds a receive clause; returns its number.
+    /// Adds a receive clause. Returns its number.
     ///
     /// # Safety
     /// No wait refers to the selector. The destination can be written to during waits, and was
@@ -81,7 +82,7 @@ impl Clauses {
         Ok(self.push(Role::Recv { key, to }, channel))
     }
 
-    /// Adds a send clause; returns its number.
+    /// Adds a send clause. Returns its number.
     ///
     /// # Safety
     /// No wait refers to the selector.
@@ -110,7 +111,7 @@ impl Clauses {
         self.list.len() - 1
     }
 
-    /// The channel of a send clause.
+    /// Returns the channel of a send clause.
     pub(super) fn send_channel(&self, index: usize) -> Result<&Ref<Channel>, Code> {
         match self.list.get(index) {
             Some(Clause { role: Role::Send { .. }, channel }) => Ok(channel),
@@ -118,7 +119,7 @@ impl Clauses {
         }
     }
 
-    /// Gives a send clause an element to send next, in place of one it still had.
+    /// Gives a send clause an element to send next. Takes back an element that it has not sent.
     ///
     /// # Safety
     /// No wait refers to the selector.
@@ -143,7 +144,7 @@ impl Clauses {
         Ok(())
     }
 
-    /// Whether a wait could end: some clause has something to do.
+    /// Whether no clause has anything to do, so that a wait could never end.
     pub(super) fn is_empty(&self) -> bool {
         self.list.iter().all(|clause| matches!(clause.role, Role::Send { spent: true, .. }))
     }
@@ -163,7 +164,8 @@ impl Clauses {
         match &mut clause.role {
             Role::Recv { key, to } => {
                 let received = selector.received(key).ok_or(Code::INTERNAL)?;
-                // SAFETY: whoever added it promised it for waits; it is of this channel.
+                // SAFETY: the caller that added the clause promised the destination for waits; it
+                // is for this channel.
                 unsafe { to.store(received?, &clause.channel) }
             }
             Role::Send { key, route, spent } => {
@@ -179,12 +181,12 @@ impl Clauses {
         }
     }
 
-    /// Puts back what the chosen receive clause brought.
+    /// Puts back the element that the chosen receive clause received.
     ///
     /// # Safety
     /// No wait refers to the selector.
     pub(super) unsafe fn forget(&mut self) {
-        // SAFETY: the caller's promise. Beginning a wait lets go of a result nobody took.
+        // SAFETY: the caller's promise. A new wait gives up a result that was not taken.
         drop(unsafe { self.selector() }.next());
     }
 
@@ -210,7 +212,8 @@ fn new_selector(biased: bool, skip_closed: bool) -> NonNull<Selector<'static>> {
 
 impl Drop for Clauses {
     fn drop(&mut self) {
-        // SAFETY: made by a box, dropped once, and before the channels in the list.
+        // SAFETY: the selector comes from a box, and is dropped once, before the channels in the
+        // list.
         drop(unsafe { Box::from_raw(self.selector.as_ptr()) });
     }
 }

@@ -1,7 +1,8 @@
-//! Selects behind handles: clauses added one by one, waited for again and again.
+//! Selects behind handles: clauses that are added one by one, for repeated waits.
 //!
-//! `clauses` holds what was added and the Rust selector that refers to it; `state` is a select that
-//! rests, is waited for by a thread, or was started; `abi` has the functions of the ABI.
+//! - `clauses` holds the clauses and the Rust selector that refers to their channels.
+//! - `state` is a select that rests, is waited for by a thread, or was started.
+//! - `abi` has the functions of the ABI.
 
 mod abi;
 mod clauses;

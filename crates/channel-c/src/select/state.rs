@@ -1,8 +1,8 @@
 //! A select that rests, is waited for by a thread, or was started and is pending.
 //!
-//! A waiting thread does not hold the lock: it marks the select as busy, which turns others away.
-//! Destroying a select ends its wait through `stop`: a token of the select's own, or a child of the
-//! token the wait was given.
+//! A waiting thread does not hold the lock: it marks the select as busy, and other calls fail.
+//! Destroying a select ends its wait through `stop`: the select's own token, or a child of the
+//! token that the caller passed to the wait.
 
 use std::{
     ffi::c_void,
@@ -32,7 +32,8 @@ pub(super) struct Select {
     interruptible: bool,
 }
 
-/// In this order: what waits goes before the clauses it refers to. Never moved, see `Operation`.
+/// The order of the fields matters: a wait is dropped before the clauses that it refers to. Never
+/// moved, see `OperationState` in `operation.rs`.
 struct SelectState {
     phase: Phase,
     clauses: Clauses,
@@ -41,12 +42,12 @@ struct SelectState {
 
 enum Phase {
     Resting,
-    /// A thread waits and has the clauses to itself.
+    /// A thread waits, and alone uses the clauses.
     Waiting,
     Started(Selecting<'static, 'static>),
 }
 
-/// What ends the wait from outside, and the caller's token it is a child of (0: none).
+/// The token that ends the wait from outside, and the caller's token that is its parent (0: none).
 struct Stop {
     token: CancelToken,
     parent: TokenId,
@@ -104,7 +105,8 @@ impl Select {
         lock(&self.stop)
     }
 
-    /// The token that ends the next wait. Made anew only for another parent, or when used up.
+    /// Returns the token that ends the next wait. Creates one only for another parent, or if the
+    /// old one was triggered.
     fn stop_for(&self, limits: &Limits, parent: TokenId) -> CancelToken {
         let mut stop = self.stop();
         if stop.parent != parent || stop.token.is_cancelled() {
@@ -130,7 +132,7 @@ impl Ref<Select> {
         drop(inside);
         let ended = match self.interruptible {
             false => selecting.wait().map_err(|error| self.code(error, limits)),
-            // It is gone when this returns.
+            // The wait is gone when this returns.
             true => self.wait_interruptible(selecting, limits),
         };
         let mut inside = self.inside.lock()?;
@@ -149,7 +151,7 @@ impl Ref<Select> {
         let mut selecting = pin!(selecting);
         match selecting.as_mut().wait_interruptible() {
             Ok(ended) => ended.map_err(|error| self.code(error, limits)),
-            // A clause may have been chosen just now: that counts.
+            // A clause may have been chosen just now. Then that counts.
             Err(_) => {
                 self.stop().token.cancel();
                 give_up(selecting, Waker::noop()).map_err(|_| Code::INTERRUPTED)
@@ -157,7 +159,7 @@ impl Ref<Select> {
         }
     }
 
-    /// Starts a wait: done, or left pending.
+    /// Starts a wait. It ends at once, or is left pending.
     ///
     /// # Safety
     /// The destinations of receive clauses can be written to until the wait ends.
@@ -198,7 +200,7 @@ impl Ref<Select> {
         ended
     }
 
-    /// Gives up a started wait, unless a send clause was faster.
+    /// Gives up a started wait, unless a send clause has happened first.
     pub(super) fn abandon(&self) -> Result<Chosen, Code> {
         let mut inside = self.started()?;
         let (chosen, running) = inside.abandon(&self.stop);
@@ -209,10 +211,11 @@ impl Ref<Select> {
         chosen
     }
 
-    /// Ends whatever waits; the handle is gone already.
+    /// Ends the wait of a select whose handle is gone already.
     pub(super) fn destroy(&self) {
         let _ = self.abandon();
-        // A thread that waits. (What runs further out on this one sees to itself.)
+        // Ends the wait of a thread. (A call further out on this thread's stack finds the handle
+        // gone, and abandons its wait itself.)
         self.stop().token.cancel();
     }
 
@@ -224,8 +227,8 @@ impl Ref<Select> {
         }
     }
 
-    /// The wait for the next clause. The caller sees to it that it ends before the clauses are
-    /// used again.
+    /// Creates the wait for the next clause. The caller makes sure that the wait ends before the
+    /// clauses are used again.
     fn selecting(
         &self,
         inside: &mut SelectState,
@@ -236,11 +239,12 @@ impl Ref<Select> {
             return Err(Code::INVALID);
         }
         let stop = self.stop_for(limits, parent);
-        // After the token: either this sees the end, or `destroy` triggers the token.
+        // Checked after the token is stored: either this sees that the handle is gone, or `destroy`
+        // triggers the token.
         if !self.is_open() {
             return Err(Code::CLOSED);
         }
-        // SAFETY: the phase tells everybody else that the clauses are taken.
+        // SAFETY: the phase tells all other calls that the clauses are taken.
         let selecting = unsafe { inside.clauses.selector() }.next().cancel(&stop);
         Ok(match limits.wait {
             Wait::Forever => selecting,
@@ -249,7 +253,8 @@ impl Ref<Select> {
         })
     }
 
-    /// The result of a poll. Destroyed meanwhile, nobody could finish what is pending.
+    /// Returns the result of a poll. If the select was destroyed meanwhile, no call could finish a
+    /// pending wait, so this abandons it.
     fn ended(
         &self,
         polled: Poll<Result<Chosen, Error>>,
@@ -266,7 +271,7 @@ impl Ref<Select> {
         }
     }
 
-    /// Why a wait failed, as its caller is told.
+    /// Returns the code of a wait that failed.
     fn code(&self, error: Error, limits: &Limits) -> Code {
         match error.kind() {
             ErrorKind::Timeout if limits.wait == Wait::Try => Code::WOULD_BLOCK,
@@ -277,8 +282,9 @@ impl Ref<Select> {
 }
 
 impl SelectState {
-    /// With wake-ups being noted, polls what was started until a clause was chosen or it can be left pending with its alert
-    /// armed. With the end come its calls, if one is running on another thread.
+    /// Polls the started wait until a clause is chosen, or until the wait can be left pending with
+    /// its alert armed. Wake-ups must be noted already. When the wait ends, also returns its calls,
+    /// if one is running on another thread.
     ///
     /// # Safety
     /// The destinations of receive clauses can be written to.
@@ -288,7 +294,7 @@ impl SelectState {
         loop {
             let polled = match &mut self.phase {
                 Phase::Started(selecting) => {
-                    // SAFETY: not moved from its select, where it is dropped in place.
+                    // SAFETY: the wait never moves out of its select, where it is dropped in place.
                     unsafe { Pin::new_unchecked(selecting) }.poll(&mut context)
                 }
                 Phase::Resting | Phase::Waiting => unreachable!("only a started wait is driven"),
@@ -310,15 +316,15 @@ impl SelectState {
         }
     }
 
-    /// Gives up what was started. A send clause that a receiver was faster to take has happened;
-    /// what a receive clause was given goes back.
+    /// Gives up the started wait. A send clause whose element a receiver took first has happened.
+    /// An element that a receive clause was given goes back.
     fn abandon(&mut self, stop: &Mutex<Stop>) -> (Result<Chosen, Code>, Option<Arc<Calls>>) {
-        // First of all, as the token wakes it, too.
+        // Before anything else, because the token wakes the alert, too.
         let running = self.alerts.quiet();
         lock(stop).token.cancel();
         let ended = match &mut self.phase {
             Phase::Started(selecting) => {
-                // SAFETY: not moved from its select, where it is dropped in place.
+                // SAFETY: the wait never moves out of its select, where it is dropped in place.
                 give_up(unsafe { Pin::new_unchecked(selecting) }, &self.alerts.waker())
             }
             Phase::Resting | Phase::Waiting => unreachable!("only a started wait is abandoned"),
@@ -341,7 +347,7 @@ impl SelectState {
     }
 }
 
-/// Ends a wait whose token was triggered: with the clause that was chosen, if one was.
+/// Ends a wait whose token was triggered. Returns the clause that was chosen, if any.
 fn give_up(
     selecting: Pin<&mut Selecting<'static, 'static>>,
     waker: &Waker,

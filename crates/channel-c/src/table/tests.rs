@@ -9,7 +9,7 @@ use std::{
     thread,
 };
 
-/// An object that counts its end. Each test has its own sort, since tables are process-wide.
+/// Objects that count their end. Each test has its own sort, since tables are process-wide.
 macro_rules! objects {
     ($($Name:ident = $sort:literal),*) => {$(
         struct $Name(#[allow(dead_code, reason = "held for its drop")] Arc<Ends>);
@@ -59,7 +59,7 @@ fn a_removed_id_is_never_live_again_although_its_slot_is_reused() {
     }
     assert!(seen.iter().all(|id| Reused::table().get(*id).is_none()));
     let slots: std::collections::HashSet<u64> = seen.iter().map(|id| id & 0xfff_ffff).collect();
-    assert_eq!(slots.len(), 1, "one slot served them all");
+    assert_eq!(slots.len(), 1, "all ids had one slot");
 }
 
 #[test]
@@ -70,7 +70,7 @@ fn an_object_lives_until_its_last_reference_is_gone() {
     let removed = Counted::table().remove(id).unwrap();
     assert!(!held.is_open());
     drop(removed);
-    assert_eq!(ends.0.load(Relaxed), 0, "somebody still holds it");
+    assert_eq!(ends.0.load(Relaxed), 0, "a reference is left");
     drop(held);
     assert_eq!(ends.0.load(Relaxed), 1);
 }

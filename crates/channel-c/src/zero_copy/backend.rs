@@ -1,5 +1,6 @@
-//! Whose memory a region is: a small table of functions, so that other memory (a device's, another
-//! process's) can plug in. The built-in backend is plain memory of this process, which needs nothing.
+//! The backend of a region: a small table of functions, so that other memory (a device's, another
+//! process's) can plug in. The built-in backend is plain memory of this process, which needs no
+//! functions.
 
 use std::{
     ffi::{c_int, c_void},
@@ -8,8 +9,8 @@ use std::{
 
 use crate::code::Code;
 
-/// Takes memory into a backend. Returns 0 and sets *cookie, which later calls are given, or
-/// returns a negative errno, which marline_region_register passes on.
+/// Adds memory to a backend. Returns 0 and sets *cookie, which later calls get, or returns a
+/// negative errno, which marline_region_register passes on.
 pub type RegisterFn = Option<
     unsafe extern "C" fn(
         addr: *mut c_void,
@@ -32,8 +33,8 @@ pub type MapFn = Option<
     ) -> c_int,
 >;
 
-/// Told once for each buffer that was sent, when nobody uses it any more: its receiver released
-/// it, or it was dropped. addr is what map_fn made of it, or NULL.
+/// Called once for each buffer that was sent, when it is no longer in use: its receiver released
+/// it, or it was dropped. addr is the address from map_fn, or NULL.
 pub type ReleaseFn = Option<
     unsafe extern "C" fn(
         cookie: u64,
@@ -44,12 +45,12 @@ pub type ReleaseFn = Option<
     ),
 >;
 
-/// Told once, when the region is deregistered.
+/// Called once, when the region is deregistered.
 pub type DeregisterFn = Option<unsafe extern "C" fn(cookie: u64, user: *mut c_void)>;
 
-/// How memory that is not plain memory of this process plugs in. Each function may be NULL: then
-/// that step does what plain memory needs, which is nothing. With only release_fn set, it tells the
-/// owner of plain memory when a buffer may be used again.
+/// The functions with which memory that is not plain memory of this process plugs in. Each may be
+/// NULL: then that step does what plain memory needs, which is nothing. A backend with only
+/// release_fn tells the owner of plain memory when a buffer may be used again.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct ZcBackend {
@@ -61,18 +62,18 @@ pub struct ZcBackend {
     pub release_fn: ReleaseFn,
     /// Called by marline_region_deregister.
     pub deregister_fn: DeregisterFn,
-    /// Handed to each of them.
+    /// Passed to each of the functions.
     pub user: *mut c_void,
 }
 
-/// A registered backend: its table, and its name for the memory.
+/// A registered backend: its functions, and its cookie for the memory.
 pub(super) struct Backend {
     table: ZcBackend,
     cookie: u64,
 }
 
-// SAFETY: the functions and their user pointer come from C, which was told that they are called on
-// the threads that send, receive and release.
+// SAFETY: the functions and their user pointer come from C, which knows that they are called on the
+// threads that send, receive and release.
 unsafe impl Send for Backend {}
 // SAFETY: as above.
 unsafe impl Sync for Backend {}
@@ -100,7 +101,7 @@ impl Backend {
         Ok(Backend { table, cookie })
     }
 
-    /// The receiver's address of a buffer; none when it stays where it is.
+    /// Returns the receiver's address of a buffer. None if the buffer stays where it is.
     pub(super) fn map(&self, offset: u64, len: usize) -> Result<Option<*mut c_void>, Code> {
         let Some(map) = self.table.map_fn else {
             return Ok(None);

@@ -1,4 +1,4 @@
-//! What became of a channel's zero-copy sends and receives.
+//! The counters of a channel's zero-copy sends and receives.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -14,17 +14,17 @@ pub struct ZcCounters {
     pub received: u64,
     /// Sends that copied because the buffer was smaller than its region's min_len.
     pub fallback_small: u64,
-    /// Sends that copied because the region had max_in_flight buffers out, or because the channel
-    /// cannot carry descriptors (a COPY channel).
+    /// Sends that copied because the region had max_in_flight buffers in flight, or because the
+    /// channel cannot carry descriptors (a COPY channel).
     pub fallback_capacity: u64,
-    /// marline_send_zc* that ended by their token, their time, a signal, or by being abandoned.
+    /// Calls of marline_send_zc* that a token, a timeout, a signal or an abandon ended.
     pub cancelled: u64,
-    /// marline_send_zc* that met a closed channel, and buffers sent without a copy that were still
-    /// inside when the channel was destroyed.
+    /// Calls of marline_send_zc* that met a closed channel, and buffers sent without a copy that
+    /// were still inside when the channel was destroyed.
     pub aborted_close: u64,
 }
 
-/// How a send travels.
+/// How the element of a send travels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Route {
     /// Not a zero-copy send.

@@ -1,8 +1,9 @@
-//! A buffer on its way through a channel: a descriptor that owns its lease.
+//! A flight is a buffer on its way through a channel: a descriptor that owns its lease.
 //!
-//! It ends in one of three ways: it lands (the receiver has it, and releases it later), it is
-//! ended (it was sent, and nobody will receive it), or it is dropped, which withdraws it: it was
-//! never sent, and the buffer is its sender's as before.
+//! A flight ends in one of three ways:
+//! - [`Flight::deliver`]: the receiver has the buffer, and releases it later.
+//! - [`Flight::end`]: the buffer was sent, and will never be received.
+//! - A drop withdraws the buffer: it was never sent, and stays with its sender.
 
 use std::{ffi::c_void, mem, ptr};
 
@@ -12,17 +13,17 @@ use super::{
 };
 use crate::code::Code;
 
-/// A received buffer: read it, then give it back with marline_zc_release.
+/// A received buffer: read it, then release it with marline_zc_release.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Descriptor {
-    /// Where the buffer is for the receiver.
+    /// The address of the buffer for the receiver.
     pub addr: *mut c_void,
     /// Its length in bytes.
     pub len: usize,
-    /// The region it lies in; 0 when it was copied.
+    /// The region that contains the buffer; 0 if the buffer was copied.
     pub region_id: RegionId,
-    /// Where in the region it begins, in bytes.
+    /// The offset of the buffer in the region, in bytes.
     pub offset: u64,
     /// Bits of enum marline_zc_flag.
     pub flags: u32,
@@ -32,12 +33,12 @@ pub struct Descriptor {
     pub lease: u64,
 }
 
-/// What is special about a descriptor.
+/// Bits of struct marline_descriptor.flags.
 #[repr(C)]
 pub enum ZcFlag {
-    /// The buffer is a private copy made by the library; marline_zc_release frees it.
+    /// The buffer is a private copy that the library made. marline_zc_release frees it.
     Copied = 1,
-    /// The address was made by the region's map_fn.
+    /// The address comes from the region's map_fn.
     Mapped = 2,
 }
 
@@ -61,7 +62,7 @@ pub(crate) struct Flight {
 
 impl Flight {
     /// # Safety
-    /// The descriptor's lease is nobody else's to end.
+    /// Nothing else ends the descriptor's lease.
     pub(super) unsafe fn new(descriptor: Descriptor) -> Flight {
         Flight { descriptor }
     }
@@ -74,7 +75,7 @@ impl Flight {
         self.descriptor.flags & ZcFlag::Copied as u32 == 0
     }
 
-    /// Hands the buffer to its receiver; in vain when it cannot be mapped.
+    /// Delivers the buffer to its receiver. Returns the flight if the buffer cannot be mapped.
     pub(crate) fn deliver(mut self) -> Result<Descriptor, (Code, Flight)> {
         match lease::map(self.lease()) {
             Err(code) => return Err((code, self)),
@@ -91,7 +92,7 @@ impl Flight {
 
     /// Ends the use of a buffer that was sent and will not be received.
     pub(crate) fn end(self) {
-        // Unless `on_drop` released it already.
+        // Does nothing if `on_drop` released the buffer already.
         lease::end(self.lease());
         mem::forget(self);
     }

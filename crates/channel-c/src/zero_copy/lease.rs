@@ -1,5 +1,5 @@
-//! One use of a buffer, from its send until its receiver gives it back: a handle like any other, so
-//! that a descriptor that is released twice, or made up, ends nothing.
+//! A lease is one use of a buffer, from its send until its receiver releases it. It is a handle
+//! like any other, so that a descriptor that is released twice, or made up, ends nothing.
 
 use std::{
     ffi::c_void,
@@ -17,12 +17,12 @@ use crate::{
 pub(super) type LeaseId = u64;
 
 pub(super) enum Lease {
-    /// A buffer inside a region, counted there.
+    /// A buffer inside a region, which counts it as in flight.
     Buffer {
         region: Ref<Region>,
         offset: u64,
         len: usize,
-        /// What the backend's map returned.
+        /// The address that the backend's map returned.
         mapped: AtomicPtr<c_void>,
     },
     /// A private copy, freed with the lease.
@@ -39,7 +39,7 @@ impl Object for Lease {
 }
 
 impl Lease {
-    /// A lease of a buffer that `region` has counted as in flight.
+    /// Creates a lease of a buffer that `region` has counted as in flight.
     pub(super) fn of_buffer(region: Ref<Region>, offset: u64, len: usize) -> Result<LeaseId, Code> {
         let lease = Lease::Buffer { region, offset, len, mapped: AtomicPtr::new(ptr::null_mut()) };
         Lease::table().insert(lease).map_err(|lease| {
@@ -59,7 +59,8 @@ impl Lease {
     }
 }
 
-/// Maps a leased buffer for its receiver: its new address, or none when it stays where it is.
+/// Maps a leased buffer for its receiver. Returns the new address, or None if the buffer stays
+/// where it is.
 pub(super) fn map(id: LeaseId) -> Result<Option<*mut c_void>, Code> {
     let lease = Lease::table().get(id).ok_or(Code::INTERNAL)?;
     let Lease::Buffer { region, offset, len, mapped } = &*lease else {
@@ -70,15 +71,15 @@ pub(super) fn map(id: LeaseId) -> Result<Option<*mut c_void>, Code> {
     Ok(addr)
 }
 
-/// Ends a lease whose buffer was never sent: its sender has it as before.
+/// Ends a lease whose buffer was never sent: the buffer stays with its sender.
 pub(super) fn withdraw(id: LeaseId) {
     if let Some(lease) = Lease::table().remove(id) {
         lease.uncount();
     }
 }
 
-/// Ends a lease whose buffer was sent: tells the backend that it is free. False when there was
-/// nothing to end.
+/// Ends a lease whose buffer was sent: tells the backend that the buffer is free. Returns false if
+/// there was no such lease.
 pub(super) fn end(id: LeaseId) -> bool {
     let Some(lease) = Lease::table().remove(id) else {
         return false;
@@ -86,7 +87,7 @@ pub(super) fn end(id: LeaseId) -> bool {
     if let Lease::Buffer { region, offset, len, mapped } = &*lease {
         region.backend.release(*offset, *len, mapped.load(Ordering::Acquire));
     }
-    // After the backend was told: a deregister that returns leaves no call behind.
+    // After the call of the backend, so that a deregister that returns leaves no such call behind.
     lease.uncount();
     true
 }

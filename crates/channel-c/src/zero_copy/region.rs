@@ -1,5 +1,5 @@
-//! Registered memory: which buffers may travel without a copy, and how many are out. A region ends
-//! only when none is; whose memory it is, `backend` knows.
+//! Registered memory: which buffers may travel without a copy, and how many are in flight. A region
+//! ends only when none is. `backend` knows whose memory it is.
 
 use std::{
     ffi::{c_int, c_void},
@@ -15,21 +15,21 @@ use crate::{
     table::{Object, Ref, Table},
 };
 
-/// Names a registered region of memory. Never 0.
+/// The handle of a registered region of memory. Never 0.
 pub type RegionId = u64;
 
-/// What to register. Set the rest to zero.
+/// The memory to register. Set the fields that you do not need to zero.
 #[repr(C)]
 pub struct RegionOptions {
     /// Where the memory begins.
     pub addr: *mut c_void,
     /// Its length in bytes.
     pub len: usize,
-    /// Buffers smaller than this are copied instead: for small ones a copy is cheaper.
+    /// Buffers of fewer bytes than this are copied instead: a copy of a small buffer is cheaper.
     pub min_len: usize,
-    /// With this many buffers out, further ones are copied instead. 0: no limit.
+    /// With this many buffers in flight, further ones are copied instead. 0: no limit.
     pub max_in_flight: u64,
-    /// Whose memory it is; NULL for plain memory of this process. Copied by the call.
+    /// Whose memory it is; NULL for plain memory of this process. The call copies the structure.
     pub backend: *const ZcBackend,
     /// Always 0.
     pub reserved: [u64; 2],
@@ -47,7 +47,7 @@ pub(crate) struct Region {
 
 struct Traffic {
     in_flight: u64,
-    /// Callers that wait for the end of all traffic: nothing may take off.
+    /// How many callers wait until no buffer is in flight. While one waits, no buffer may be sent.
     deregistering: u32,
 }
 
@@ -60,7 +60,7 @@ impl Object for Region {
     }
 }
 
-/// Why a buffer cannot travel as it is.
+/// Why a buffer is copied instead of travelling as it is.
 pub(super) enum FallbackReason {
     Small,
     Capacity,
@@ -71,7 +71,7 @@ impl Region {
         Region::table().get(id).ok_or(Code::INVALID)
     }
 
-    /// The offset of a buffer that lies inside.
+    /// Returns the offset of a buffer. Fails with EINVAL if it is empty or not inside the region.
     pub(super) fn offset(&self, buffer: *const c_void, len: usize) -> Result<u64, Code> {
         let offset = buffer.addr().checked_sub(self.addr).ok_or(Code::INVALID)?;
         let end = offset.checked_add(len).ok_or(Code::INVALID)?;
@@ -97,7 +97,7 @@ impl Region {
         Ok(Ok(()))
     }
 
-    /// One buffer fewer in flight.
+    /// Counts one buffer fewer in flight.
     pub(super) fn uncount_in_flight(&self) {
         let mut traffic = self.traffic();
         traffic.in_flight -= 1;
@@ -106,7 +106,7 @@ impl Region {
         }
     }
 
-    /// Waits until nothing is in flight and nothing can take off any more.
+    /// Waits until no buffer is in flight. During the wait, and after a success, none can be sent.
     fn wait_until_none_in_flight(&self, wait: Wait) -> Result<(), Code> {
         let deadline = wait.deadline();
         let mut traffic = self.traffic();
@@ -139,13 +139,14 @@ impl Region {
     }
 }
 
-/// A sleep this long is looked at in between.
+/// The longest single sleep. A longer wait checks in between.
 const LONGEST_SLEEP: Duration = Duration::from_secs(3600);
 
-/// Registers memory whose buffers can then be sent with marline_send_zc. The memory stays yours;
-/// it must stay valid until marline_region_deregister has returned 0.
+/// Registers memory whose buffers can then be sent with marline_send_zc. The memory stays yours. It
+/// must stay valid until marline_region_deregister has returned 0.
 ///
-/// EINVAL: a null pointer, no length, or reserved fields set. ENOMEM. Or what register_fn returned.
+/// EINVAL: a null pointer, no length, or reserved fields set. ENOMEM. Or the code that register_fn
+/// returned.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn marline_region_register(
     options: *const RegionOptions,
@@ -155,7 +156,7 @@ pub unsafe extern "C" fn marline_region_register(
         let region = checked(region)?;
         // SAFETY: not null and aligned; valid by the caller's promise.
         let options = unsafe { &*checked_const(options)? };
-        // SAFETY: valid by the caller's promise, if there is one.
+        // SAFETY: null or valid, by the caller's promise.
         let id = register(options, unsafe { options.backend.as_ref() })?;
         // SAFETY: not null and aligned; valid by the caller's promise.
         unsafe { region.write(id) };
@@ -184,24 +185,24 @@ fn register(options: &RegionOptions, backend: Option<&ZcBackend>) -> Result<Regi
     })
 }
 
-/// Ends a region, once none of its buffers is in flight: neither in a channel nor with a receiver
-/// that has not released it. Waits for that as timeout_ms says (0: not at all, < 0: for as long as
-/// it takes); meanwhile sends from the region fail with EINVAL. When the time is over the region is
-/// as it was.
+/// Ends a region once none of its buffers is in flight: neither in a channel, nor with a receiver
+/// that has not released it. Waits for that as timeout_ms says (0: not at all, < 0: without a
+/// limit). Meanwhile sends from the region fail with EINVAL. If the time runs out, the region is as
+/// it was.
 ///
 /// EAGAIN (timeout_ms 0) or ETIME: buffers are still in flight. EINVAL: no such region.
 #[unsafe(no_mangle)]
 pub extern "C" fn marline_region_deregister(region: RegionId, timeout_ms: i64) -> c_int {
     enter(|| {
         Region::of(region)?.wait_until_none_in_flight(Wait::of(timeout_ms))?;
-        // Of two callers that waited, one ends it.
+        // If two callers waited, one of them ends the region.
         let region = Region::table().remove(region).ok_or(Code::INVALID)?;
         region.backend.deregister();
         Ok(())
     })
 }
 
-/// How many buffers of a region are in flight.
+/// Stores in *count how many buffers of a region are in flight.
 ///
 /// EINVAL: no such region, or a null pointer.
 #[unsafe(no_mangle)]

@@ -1,5 +1,5 @@
-//! DESCRIPTOR channels: whether a buffer travels as it is or as a copy, and the functions that send,
-//! receive and release.
+//! DESCRIPTOR channels: whether a buffer travels as it is or as a copy, and the functions that
+//! send, receive and release.
 
 use std::{
     ffi::{c_int, c_void},
@@ -25,7 +25,7 @@ use crate::{
     token::TokenId,
 };
 
-/// What a caller wants to send, and how it will travel.
+/// Returns the element that a caller wants to send, and how it travels.
 ///
 /// # Safety
 /// A buffer inside the region can be read if it has to be copied.
@@ -58,8 +58,8 @@ pub(crate) unsafe fn element(
             };
             (descriptor, Route::ZeroCopy)
         }
-        Err(grounded) => {
-            let route = match grounded {
+        Err(reason) => {
+            let route = match reason {
                 FallbackReason::Small => Route::CopiedSmall,
                 FallbackReason::Capacity => Route::CopiedCapacity,
             };
@@ -67,7 +67,7 @@ pub(crate) unsafe fn element(
             (unsafe { private_copy(buffer, len)? }, route)
         }
     };
-    // SAFETY: its lease was made just now.
+    // SAFETY: the lease is new, so nothing else ends it.
     let flight = unsafe { Flight::new(descriptor) };
     Ok((Element::Descriptor(flight), route))
 }
@@ -76,7 +76,7 @@ pub(crate) unsafe fn element(
 /// The buffer can be read.
 unsafe fn private_copy(buffer: *const c_void, len: usize) -> Result<Descriptor, Code> {
     let mut block = blocks::allocate(len)?;
-    // SAFETY: the caller's promise, and a block of this size.
+    // SAFETY: the caller's promise, and the block has this size.
     unsafe { ptr::copy_nonoverlapping(buffer.cast(), block.as_mut_ptr(), len) };
     let addr = block.as_mut_ptr().cast();
     Ok(Descriptor {
@@ -88,7 +88,7 @@ unsafe fn private_copy(buffer: *const c_void, len: usize) -> Result<Descriptor, 
     })
 }
 
-/// Where what a caller wants to receive goes.
+/// Returns the destination of a receive.
 pub(crate) fn destination(
     channel: &Channel,
     descriptor: *mut Descriptor,
@@ -99,14 +99,15 @@ pub(crate) fn destination(
     Ok(Destination::Descriptor(checked(descriptor)?))
 }
 
-/// Sends a buffer that lies inside a region, without copying it: when this returns 0 the buffer is
-/// the receiver's until it releases it. Copies it instead where that is better or all there is (see
-/// struct marline_zc_counters); then *copied (which may be NULL) becomes true and the buffer is
-/// yours again at once. Unless it returns 0 the buffer stays yours. Waits like marline_send.
+/// Sends a buffer inside a region without copying it. When this returns 0, the buffer is the
+/// receiver's until the receiver releases it. Unless this returns 0, the buffer stays yours. Copies
+/// the buffer instead if a copy is better, or the only way (see struct marline_zc_counters). Then
+/// *copied (which may be NULL) becomes true, and the buffer is yours again at once. Waits like
+/// marline_send.
 ///
 /// EAGAIN, ETIME, EPIPE, EINTR as for marline_send. EINVAL: no such channel or region, a region
-/// that is being deregistered, a buffer that is empty or not inside it, a POINTER channel, or a
-/// COPY channel whose element size is not len. ENOMEM.
+/// that is being deregistered, a buffer that is empty or not inside the region, a POINTER channel,
+/// or a COPY channel whose element size is not len. ENOMEM.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn marline_send_zc(
     channel: ChannelId,
@@ -142,9 +143,9 @@ pub unsafe extern "C" fn marline_send_zc_c(
     })
 }
 
-/// The start form of marline_send_zc; see marline_op_create. *copied is set by this call; a buffer
-/// that is not copied is on loan until the operation has ended: the receiver's when that was with
-/// 0, yours otherwise.
+/// The start form of marline_send_zc; see marline_op_create. This call sets *copied. A buffer that
+/// is not copied is lent until the operation has ended. If it ended with 0, the buffer is the
+/// receiver's, otherwise yours.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn marline_send_zc_start(
     op: OpId,
@@ -169,12 +170,12 @@ pub unsafe extern "C" fn marline_send_zc_start(
     })
 }
 
-/// Receives a buffer. It is yours to read until you give it back with marline_zc_release. Waits
-/// like marline_recv.
+/// Receives a buffer. You may read it until you release it with marline_zc_release. Waits like
+/// marline_recv.
 ///
 /// EAGAIN, ETIME, EPIPE, EINTR as for marline_recv. EINVAL: no such channel, not a DESCRIPTOR
-/// channel, or a null pointer. Or what the region's map_fn returned: then the buffer went to
-/// on_drop.
+/// channel, or a null pointer. Or the code that the region's map_fn returned: then the buffer went
+/// to on_drop.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn marline_recv_zc(
     channel: ChannelId,
@@ -223,8 +224,8 @@ pub unsafe extern "C" fn marline_recv_zc_start(
     })
 }
 
-/// Gives back a received buffer. Every received descriptor is released once; its region's
-/// release_fn is told.
+/// Releases a received buffer, and calls the release_fn of its region. Release every received
+/// descriptor exactly once.
 ///
 /// EINVAL: a null pointer, or a descriptor that was released before or never received.
 #[unsafe(no_mangle)]
@@ -239,7 +240,7 @@ pub unsafe extern "C" fn marline_zc_release(descriptor: *const Descriptor) -> c_
     })
 }
 
-/// What became of a channel's zero-copy sends and receives.
+/// Stores the zero-copy counters of a channel in *counters.
 ///
 /// EINVAL: no such channel, or a null pointer.
 #[unsafe(no_mangle)]

@@ -1,11 +1,11 @@
-/* Once warm, no operation allocates: counted by standing in front of malloc. */
+/* Once warm, no operation allocates: this program replaces malloc and counts its calls. */
 #include "check.h"
 
 #include <stdatomic.h>
 
 static atomic_long allocations;
 
-/* A sanitizer stands there itself; then only the operations are run. */
+/* A sanitizer replaces malloc itself. Then the program only runs the operations. */
 #if defined(__SANITIZE_ADDRESS__)
 #define COUNTED 0
 #else
@@ -39,7 +39,7 @@ int posix_memalign(void **place, size_t alignment, size_t size) {
 
 #define WARM 100
 #define ROUNDS 500
-/* What happens once in a thread's life (its first sleep, the timer's start) may happen late. */
+/* A step that comes once in a thread's life (its first sleep, the timer's start) may come late. */
 #define ONCE 4
 
 /* Runs a step until it is warm, then counts. */
@@ -138,7 +138,7 @@ static void between_threads(void) {
 int main(void) {
     begin();
     if (!COUNTED)
-        printf("not counted: a sanitizer has malloc\n");
+        printf("not counted: a sanitizer has replaced malloc\n");
     struct marline_region_options options = {.addr = memory, .len = sizeof memory};
     OK(marline_region_register(&options, &region));
     OK(marline_token_create(&token));

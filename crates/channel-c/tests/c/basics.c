@@ -70,7 +70,7 @@ static void *send_ten(void *user) {
 
 static void a_rendezvous_hands_over_between_threads(void) {
     marline_channel_t channel = make_ints(MARLINE_KIND_RENDEZVOUS, 0);
-    CODE(EAGAIN, send_int(channel, 1, 0)); /* nobody waits for it */
+    CODE(EAGAIN, send_int(channel, 1, 0)); /* no receive waits for it */
     pthread_t sender = spawn(send_ten, &channel);
     for (int n = 0; n < 10; n++)
         CHECK(recv_int(channel) == n);
@@ -78,7 +78,7 @@ static void a_rendezvous_hands_over_between_threads(void) {
     OK(marline_destroy(channel));
 }
 
-/* Inline, at the border, and in blocks. */
+/* Elements that are inline, at the limit, and in blocks. */
 static void elements_of_all_sizes_arrive_whole(void) {
     size_t sizes[] = {1, 3, 8, 63, 64, 65, 1000, 100000};
     for (size_t n = 0; n < sizeof sizes / sizeof sizes[0]; n++) {
@@ -98,7 +98,7 @@ static void elements_of_all_sizes_arrive_whole(void) {
                 CHECK(memcmp(sent, received, size) == 0);
             }
         }
-        OK(marline_send(channel, sent, size, 0)); /* destroyed with one inside */
+        OK(marline_send(channel, sent, size, 0)); /* the channel is destroyed with it inside */
         OK(marline_destroy(channel));
         free(sent);
         free(received);

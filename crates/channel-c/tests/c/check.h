@@ -1,6 +1,6 @@
 /*
- * What the C test programs share: checks that say where they failed, waits on a condition with a
- * bound, and an alarm that ends a program that hangs.
+ * The tools of the C test programs: checks that print where they failed, waits on a condition with
+ * a bound, and an alarm that ends a program that hangs.
  */
 #ifndef MARLINE_CHECK_H
 #define MARLINE_CHECK_H
@@ -16,18 +16,18 @@
 #include <time.h>
 #include <unistd.h>
 
-/* Far longer than anything takes, also under valgrind on a busy machine. */
+/* Far longer than any step takes, also under valgrind on a busy machine. */
 #define BOUND_MS 60000
 
 #define CHECK(condition)                                                                          \
     do {                                                                                          \
         if (!(condition)) {                                                                       \
-            fprintf(stderr, "%s:%d: not so: %s\n", __FILE__, __LINE__, #condition);               \
+            fprintf(stderr, "%s:%d: is false: %s\n", __FILE__, __LINE__, #condition);             \
             abort();                                                                              \
         }                                                                                         \
     } while (0)
 
-/* The expression returns 0, or the negative of an errno. */
+/* Checks that the expression returns 0, or the negative of an errno. */
 #define CODE(expected, expression)                                                                \
     do {                                                                                          \
         int code_ = (expression);                                                                 \
@@ -53,7 +53,7 @@ static inline int64_t now_ms(void) {
         int64_t end_ = now_ms() + BOUND_MS;                                                       \
         while (!(condition)) {                                                                    \
             if (now_ms() > end_) {                                                                \
-                fprintf(stderr, "%s:%d: never came true: %s\n", __FILE__, __LINE__, #condition);  \
+                fprintf(stderr, "%s:%d: waited in vain: %s\n", __FILE__, __LINE__, #condition);   \
                 abort();                                                                          \
             }                                                                                     \
             sched_yield();                                                                        \

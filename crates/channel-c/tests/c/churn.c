@@ -1,5 +1,5 @@
-/* Handles made, used and destroyed by several threads at once, with numbers that may be stale:
- * every call returns a code that makes sense and nothing crashes. */
+/* Several threads create, use and destroy handles at once, with numbers that may be stale: every
+ * call returns one of the documented codes, and nothing crashes. */
 #include "check.h"
 
 #include <stdatomic.h>
@@ -37,7 +37,7 @@ static void expect(int code) {
     }
 }
 
-/* Puts a new handle in the place of an old one, which is destroyed under whoever uses it. */
+/* Replaces an old handle, which is destroyed while other threads may use it. */
 static void replace(atomic_uint_fast64_t *place, uint64_t id, int (*destroy)(uint64_t)) {
     uint64_t old = atomic_exchange(place, id);
     if (old != 0)
@@ -52,7 +52,7 @@ static marline_channel_t new_channel(unsigned random) {
                                          .on_drop = count_drop});
 }
 
-/* Receive places outlive everything: a stale operation may still be given an element. */
+/* The destinations of receives outlive everything: a stale operation may still get an element. */
 static int places[THREADS][SHARED];
 
 static void *churn(void *user) {

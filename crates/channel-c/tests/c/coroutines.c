@@ -81,7 +81,8 @@ static void add(void (*body)(struct coroutine *)) {
     makecontext(&coroutine->context, enter, 0);
 }
 
-/* Runs them in turn until all have ended; with none runnable they wait for ever, which is a bug. */
+/* Runs all coroutines in turn until they have ended. If none is runnable, they wait for ever, which
+ * is a bug. */
 static void run(void) {
     for (int left = count; left > 0;) {
         bool ran = false;
@@ -158,7 +159,7 @@ int main(void) {
     CHECK(snapshot.sends == MEETINGS && snapshot.recvs == MEETINGS && snapshot.high_water == 0);
     OK(marline_destroy(channel));
 
-    /* There and back, whoever is started first. */
+    /* There and back, whichever coroutine starts first. */
     for (int order = 0; order < 2; order++) {
         channel = make_ints(MARLINE_KIND_RENDEZVOUS, 0);
         answers = make_ints(MARLINE_KIND_RENDEZVOUS, 0);
@@ -169,7 +170,7 @@ int main(void) {
         OK(marline_destroy(answers));
     }
 
-    /* Two coroutines share what they receive. */
+    /* Two coroutines share the elements that they receive. */
     sum = 0;
     channel = make_ints(MARLINE_KIND_RENDEZVOUS, 0);
     add(receiver);
@@ -179,8 +180,8 @@ int main(void) {
     CHECK(sum == MEETINGS * (MEETINGS + 1) / 2);
     OK(marline_destroy(channel));
 
-    /* A thread on one side: a coroutine on the same thread that polls is all there is to run, so
-     * the scheduler waits for its wake on a flag set from the other thread. */
+    /* A thread on one side: this thread has only one coroutine to run, which polls. So the
+     * scheduler waits for its wake-up on a flag that the other thread sets. */
     channel = make_ints(MARLINE_KIND_BOUNDED, 2);
     pthread_t thread = spawn(thread_sender, &channel);
     marline_op_t op;

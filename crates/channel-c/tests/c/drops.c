@@ -56,7 +56,7 @@ static void overflow_drops_go_to_on_drop(void) {
         OK(send_int(channel, n, 0));
     CHECK(ledger->total == 3 && ledger->times[0] && ledger->times[1] && ledger->times[2]);
     OK(marline_set_overflow(channel, MARLINE_OVERFLOW_DROP_NEWEST));
-    OK(send_int(channel, 5, -1)); /* says so through on_drop, before it returns */
+    OK(send_int(channel, 5, -1)); /* calls on_drop before it returns */
     CHECK(ledger->times[5] == 1);
     OK(marline_set_overflow(channel, MARLINE_OVERFLOW_BLOCK));
     CODE(EAGAIN, send_int(channel, 6, 0));
@@ -132,8 +132,8 @@ static void a_failed_send_leaves_the_pointer_with_its_sender(void) {
     free(ledger);
 }
 
-/* Threads send and receive while the channel is destroyed under them: every pointer is received,
- * dropped, or still its sender's; exactly one of the three. */
+/* Threads send and receive while the channel is destroyed: every pointer is received, dropped, or
+ * still its sender's, and exactly one of the three. */
 struct traffic {
     marline_channel_t channel;
     struct ledger *ledger;
@@ -203,7 +203,7 @@ static void resend(const struct marline_dropped *dropped, void *user) {
     OK(send_int(channels[1], value, 0));
     size_t len;
     if (marline_len(channels[0], &len) == 0)
-        OK(marline_set_on_drop(channels[0], NULL, NULL)); /* takes itself back */
+        OK(marline_set_on_drop(channels[0], NULL, NULL)); /* revokes itself */
     CODE(EINVAL, marline_destroy(0));
 }
 
@@ -216,9 +216,9 @@ static void on_drop_may_use_channels_and_take_itself_back(void) {
     CHECK(recv_int(channels[1]) == 0);
     size_t len;
     OK(marline_len(channels[1], &len));
-    CHECK(len == 0); /* the second drop told nobody */
+    CHECK(len == 0); /* the second drop called no on_drop */
     OK(marline_set_on_drop(channels[0], resend, channels));
-    OK(marline_destroy(channels[0])); /* the handle is gone by the time it is called */
+    OK(marline_destroy(channels[0])); /* the handle is gone by the time on_drop is called */
     CHECK(recv_int(channels[1]) == 2);
     OK(marline_destroy(channels[1]));
 }

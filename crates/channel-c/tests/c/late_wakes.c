@@ -1,5 +1,5 @@
 /* Wake-ups from other threads against finish, abandon and destroy: after those have returned,
- * wake_fn neither runs nor is called, although the memory it is given is gone. */
+ * wake_fn neither runs nor is called. The memory that wake_fn would get is gone by then. */
 #include "check.h"
 
 #include <stdatomic.h>
@@ -34,7 +34,7 @@ static void free_listener(struct listener *listener) {
     free(listener);
 }
 
-/* Sends or takes as fast as it can, on another thread. */
+/* Sends or receives as fast as it can, on another thread. */
 struct peer {
     marline_channel_t channel;
     atomic_bool stop;
@@ -92,14 +92,14 @@ static void receives_against_a_sender(void) {
             OK(code);
         }
         if (code == 0) {
-            CHECK(value == expected); /* nothing was lost, nothing came twice */
+            CHECK(value == expected); /* no element was lost, none came twice */
             expected++;
         }
         free_listener(listener);
     }
     peer.stop = true;
     join(thread);
-    /* What an abandoned receive had been given is still there. */
+    /* An element that an abandoned receive was given is still there. */
     int value;
     while (marline_recv(peer.channel, &value, sizeof value, 0) == 0) {
         CHECK(value == expected);
@@ -132,7 +132,7 @@ static void sends_against_a_receiver(void) {
         sent += code == 0;
         free_listener(listener);
     }
-    UNTIL(peer.moved == sent); /* exactly those that said so */
+    UNTIL(peer.moved == sent); /* exactly the sends that returned 0 */
     peer.stop = true;
     join(thread);
     CHECK(peer.moved == sent);
@@ -179,7 +179,7 @@ static void selects_against_a_sender(void) {
     OK(marline_destroy(peer.channel));
 }
 
-/* Abandoned while wake_fn is inside its call on another thread: waits for it. */
+/* An abandon while wake_fn runs on another thread waits for the end of the call. */
 static atomic_bool inside, let_go, returned;
 
 static void slow_wake(void *user) {
@@ -222,7 +222,8 @@ static void an_abandon_waits_for_a_running_call(void) {
     OK(marline_destroy(channel));
 }
 
-/* A wake_fn that finishes on its thread, against an abandon on another: one of them ends it. */
+/* A wake_fn that finishes the operation on its thread, against an abandon on another thread: one of
+ * them ends the operation. */
 struct contested {
     marline_op_t op;
     atomic_int finished;

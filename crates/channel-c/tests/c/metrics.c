@@ -61,7 +61,7 @@ static void see(const struct marline_snapshot *snapshot, void *user) {
 static void see_once(const struct marline_snapshot *snapshot, void *user) {
     struct seen *seen = user;
     see(snapshot, user);
-    OK(marline_metrics_unsubscribe(seen->subscription)); /* from inside its own call */
+    OK(marline_metrics_unsubscribe(seen->subscription)); /* from inside the callback itself */
 }
 
 static void snapshots_are_pushed(void) {
@@ -82,13 +82,13 @@ static void snapshots_are_pushed(void) {
     for (int n = 0; n < 200; n++)
         OK(send_int(channel, n, 0));
     CHECK(every.calls == calls);
-    OK(marline_close(channel)); /* a last one */
+    OK(marline_close(channel)); /* pushes a last snapshot */
     CHECK(rarely.calls == 2 && rarely.closed && rarely.sends == 400);
     OK(marline_destroy(channel));
     OK(marline_metrics_unsubscribe(rarely.subscription)); /* outlives its channel */
 }
 
-/* Unsubscribing while others push: afterwards nobody calls. */
+/* Unsubscribes while other threads push: after that no call comes. */
 struct busy {
     marline_channel_t channel;
     atomic_bool stop;

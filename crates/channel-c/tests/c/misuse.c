@@ -1,4 +1,4 @@
-/* Every way to hold it wrong returns EINVAL (or ENOTSUP) and harms nothing. */
+/* Every misuse returns EINVAL (or ENOTSUP) and harms nothing. */
 #include "check.h"
 
 static void ignore_drop(const struct marline_dropped *dropped, void *user) {
@@ -15,7 +15,7 @@ static void ignore_wake(void *user) {
     (void)user;
 }
 
-/* Every function that takes a channel, with a number that names none. */
+/* Calls every function that takes a channel with a number that names none. */
 static void no_channel(marline_channel_t channel, marline_op_t op, marline_select_t select,
                        marline_region_t region, void *inside_region) {
     int value = 0;
@@ -82,7 +82,7 @@ static void handles_that_name_nothing(void) {
     for (size_t n = 0; n < sizeof wrong / sizeof wrong[0]; n++)
         no_channel(wrong[n], op, select, region, memory);
 
-    /* The slot of a destroyed channel is reused, its number is not. */
+    /* The slot of a destroyed channel is used again, but its number is not. */
     marline_channel_t next = make_ints(MARLINE_KIND_BOUNDED, 1);
     CHECK(next != channel);
     no_channel(channel, op, select, region, memory);
@@ -123,7 +123,7 @@ static void handles_that_name_nothing(void) {
         CODE(EINVAL, marline_token_child(id, &token));
         CODE(EINVAL, marline_token_destroy(id));
         CODE(EINVAL, marline_metrics_unsubscribe(id));
-        if (id != 0) { /* 0 is no token, which is allowed */
+        if (id != 0) { /* 0 means no token, which is allowed */
             CODE(EINVAL, marline_send_c(next, &value, sizeof value, -1, id));
             CODE(EINVAL, marline_recv_c(next, &value, sizeof value, 0, id));
         }
@@ -172,7 +172,7 @@ static void null_pointers(void) {
     OK(marline_send_ptr(channel, &value, 1, 0));
     CODE(EINVAL, marline_recv_ptr(channel, NULL, &len, 0));
     CODE(EINVAL, marline_recv_ptr(channel, &ptr, NULL, 0));
-    OK(marline_recv_ptr(channel, &ptr, &len, 0)); /* nothing was lost */
+    OK(marline_recv_ptr(channel, &ptr, &len, 0)); /* the element was not lost */
     OK(marline_destroy(channel));
 
     channel = make_mode(MARLINE_KIND_BOUNDED, 1, MARLINE_MODE_DESCRIPTOR);

@@ -1,4 +1,5 @@
-/* The start forms: done or pending, told once, finished or abandoned. */
+/* The start forms: they end at once or stay pending, wake_fn is called once, and the operation is
+ * finished or abandoned. */
 #include "check.h"
 
 #include <stdatomic.h>
@@ -27,7 +28,7 @@ static void done_at_once_means_no_call(void) {
     atomic_int wakes = 0;
     int value = 0;
     OK(start_send(op, channel, 1, &wakes));
-    CODE(EINVAL, marline_op_finish(op)); /* it is over */
+    CODE(EINVAL, marline_op_finish(op)); /* the operation is over */
     OK(start_recv(op, channel, &value, &wakes));
     CHECK(value == 1);
     OK(marline_close(channel));
@@ -73,13 +74,13 @@ static void an_abandoned_operation_loses_nothing(void) {
 
     CODE(EINPROGRESS, start_send(op, channel, 2, &wakes));
     CHECK(recv_int(channel) == 2);
-    OK(marline_op_abandon(op)); /* too late: it was sent */
+    OK(marline_op_abandon(op)); /* too late: the element was sent */
 
     CODE(EINPROGRESS, start_recv(op, channel, &value, &wakes));
     CODE(ECANCELED, marline_op_abandon(op));
-    CODE(EAGAIN, send_int(channel, 3, 0)); /* nobody waits any more */
+    CODE(EAGAIN, send_int(channel, 3, 0)); /* no receive waits any more */
 
-    /* Given an element and abandoned: it goes to the next, in order. */
+    /* A receive that is given an element and abandoned: the element goes to the next, in order. */
     CODE(EINPROGRESS, start_recv(op, channel, &value, &wakes));
     CODE(EINPROGRESS, start_recv(other, channel, &second, &wakes));
     OK(send_int(channel, 4, 0));
@@ -89,7 +90,7 @@ static void an_abandoned_operation_loses_nothing(void) {
     CHECK(second == 4);
     CODE(EINPROGRESS, start_recv(op, channel, &value, &wakes));
     OK(send_int(channel, 5, 0));
-    OK(marline_op_destroy(op)); /* abandons */
+    OK(marline_op_destroy(op)); /* abandons the operation */
     CHECK(recv_int(channel) == 5);
     OK(marline_op_destroy(other));
     OK(marline_destroy(channel));
@@ -103,7 +104,7 @@ static void time_and_tokens_end_operations(void) {
     int value = 0;
     CODE(EAGAIN, marline_recv_start(op, channel, &value, sizeof value, 0, 0, count_wake, &wakes));
     CODE(EAGAIN, marline_send_start(op, channel, &value, sizeof value, 0, 0, count_wake, &wakes));
-    /* On a slow machine the time may be over before the start form has returned: longer, then. */
+    /* On a slow machine the time may run out before the start form returns: then try longer. */
     int code;
     for (int64_t time = 5; (code = marline_recv_start(op, channel, &value, sizeof value, time, 0,
                                                       count_wake, &wakes)) == -ETIME;
@@ -166,7 +167,7 @@ static void a_destroyed_channel_ends_pending_operations(void) {
     OK(marline_destroy(channel));
     CHECK(wakes == 3 && dropped == 0);
     CODE(EPIPE, marline_op_finish(waiting));
-    OK(marline_op_finish(filled)); /* it was given its element before */
+    OK(marline_op_finish(filled)); /* the operation was given its element before */
     CHECK(kept == 1);
     CODE(ECANCELED, marline_op_abandon(abandoned));
     CHECK(dropped == 1 && given_up == 0);
@@ -227,7 +228,7 @@ static void pointers_and_buffers_have_start_forms(void) {
     OK(marline_region_deregister(region, 0));
 }
 
-/* ---- wake_fn that does more than it has to ---- */
+/* ---- a wake_fn that does more than it has to ---- */
 
 struct driver {
     marline_op_t op;

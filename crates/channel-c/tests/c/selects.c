@@ -66,7 +66,7 @@ static void a_send_clause_sends_once_until_it_is_refilled(void) {
     int value = 1, received, result;
     size_t index, sends, recvs;
     OK(marline_select_add_send(select, out, &value, sizeof value, &sends));
-    value = 0; /* it was copied */
+    value = 0; /* the value was copied */
     OK(marline_select_add_recv(select, in, &received, sizeof received, &recvs));
     OK(marline_select_wait(select, &index, &result, 0));
     CHECK(index == sends && result == 0 && recv_int(out) == 1);
@@ -101,7 +101,7 @@ static void closed_channels_are_results_or_skipped(void) {
     size_t index;
     marline_select_t select = new_select(0);
     OK(marline_select_add_recv(select, closed, &value, sizeof value, NULL));
-    OK(marline_select_wait(select, &index, &result, -1)); /* the wait went well … */
+    OK(marline_select_wait(select, &index, &result, -1)); /* the wait succeeded … */
     CODE(EPIPE, result);                                  /* … its clause did not */
     OK(marline_select_reset(select));
     OK(marline_select_add_send(select, closed, &value, sizeof value, NULL));
@@ -117,7 +117,7 @@ static void closed_channels_are_results_or_skipped(void) {
     OK(marline_select_wait(select, &index, &result, -1));
     CHECK(index == 1 && result == 0 && value == 4);
     OK(marline_close(open));
-    CODE(EPIPE, marline_select_wait(select, &index, &result, -1)); /* all are closed */
+    CODE(EPIPE, marline_select_wait(select, &index, &result, -1)); /* all channels are closed */
     OK(marline_select_destroy(select));
     OK(marline_destroy(closed));
     OK(marline_destroy(open));
@@ -146,7 +146,7 @@ static void pointers_and_buffers_are_clauses_too(void) {
     OK(marline_select_refill_ptr(select, send_ptr, &two, 22));
     OK(marline_select_refill_zc(select, send_zc, region, memory, 8, &copied));
     CHECK(copied);
-    CODE(EAGAIN, marline_select_wait(select, &index, &result, 0)); /* both are full */
+    CODE(EAGAIN, marline_select_wait(select, &index, &result, 0)); /* both channels are full */
 
     marline_select_t receiving = new_select(MARLINE_SELECT_FLAG_BIASED);
     OK(marline_select_add_recv_ptr(receiving, pointers, &ptr, &len, NULL));
@@ -158,7 +158,7 @@ static void pointers_and_buffers_are_clauses_too(void) {
     OK(marline_zc_release(&descriptor));
     OK(marline_select_destroy(receiving));
 
-    /* What a clause had not sent is given back with it. */
+    /* An element that a clause has not sent is given back with the clause. */
     OK(marline_select_refill_zc(select, send_zc, region, memory, 64, &copied));
     uint64_t count;
     OK(marline_region_in_flight(region, &count));
@@ -169,7 +169,7 @@ static void pointers_and_buffers_are_clauses_too(void) {
     OK(marline_destroy(buffers));
 }
 
-/* ---- waits that others end ---- */
+/* ---- waits that other threads end ---- */
 
 struct waiter {
     marline_select_t select;
@@ -202,7 +202,7 @@ static void a_parked_select_is_ended_by_peers_tokens_and_ends(void) {
         PARK(waiter);
         size_t index;
         int result;
-        CODE(EINVAL, marline_select_wait(select, &index, &result, 0)); /* one at a time */
+        CODE(EINVAL, marline_select_wait(select, &index, &result, 0)); /* one thread at a time */
         CODE(EINVAL, marline_select_reset(select));
         OK(send_int(in, 5, BOUND_MS));
         join(thread);
@@ -230,7 +230,7 @@ static void a_parked_select_is_ended_by_peers_tokens_and_ends(void) {
     {
         struct waiter waiter = {.select = select, .code = 1}; /* without the token it waits */
         PARK(waiter);
-        OK(marline_destroy(out)); /* a clause's channel: its result */
+        OK(marline_destroy(out)); /* a clause's channel: the clause's result */
         join(thread);
         OK(waiter.code);
         CODE(EPIPE, waiter.result);
@@ -240,7 +240,7 @@ static void a_parked_select_is_ended_by_peers_tokens_and_ends(void) {
         struct waiter waiter = {.select = select, .code = 1};
         pthread_t thread = spawn(wait_body, &waiter);
         UNTIL(snapshot_of(in).waiting_recv == 1);
-        OK(marline_select_destroy(select)); /* the select itself: the wait's */
+        OK(marline_select_destroy(select)); /* the select itself: the wait's result */
         join(thread);
         CODE(EPIPE, waiter.code);
         CODE(EINVAL, marline_select_destroy(select));
@@ -250,7 +250,7 @@ static void a_parked_select_is_ended_by_peers_tokens_and_ends(void) {
     OK(marline_destroy(in));
 }
 
-/* Two selects hand each other numbers; each number once. */
+/* Two selects hand numbers to each other, each number once. */
 struct player {
     marline_channel_t in, out;
     int sum;
@@ -316,13 +316,13 @@ static void a_select_can_be_started_finished_and_abandoned(void) {
     OK(marline_select_finish(select, &index, &result));
     CHECK(index == 0 && result == 0 && received == 5);
 
-    /* Given up in time. */
+    /* A select that is given up before a clause happens. */
     CODE(EINPROGRESS, marline_select_start(select, &index, &result, -1, 0, count_wake, &wakes));
     CODE(ECANCELED, marline_select_abandon(select, &index, &result));
     CODE(EAGAIN, send_int(in, 7, 0));
     CHECK(wakes == 1);
 
-    /* A receive that had been given an element puts it back. */
+    /* A receive clause that was given an element puts it back. */
     CODE(EINPROGRESS, marline_select_start(select, &index, &result, -1, 0, count_wake, &wakes));
     OK(send_int(in, 8, 0));
     received = 0;
@@ -330,13 +330,13 @@ static void a_select_can_be_started_finished_and_abandoned(void) {
     CHECK(received == 0 && wakes == 2);
     CHECK(recv_int(in) == 8);
 
-    /* A send that was taken has happened. */
+    /* A send clause whose element was taken has happened. */
     CODE(EINPROGRESS, marline_select_start(select, &index, &result, -1, 0, count_wake, &wakes));
     CHECK(recv_int(out) == 6);
     OK(marline_select_abandon(select, &index, &result));
     CHECK(index == 1 && result == 0 && wakes == 3);
 
-    /* A wait that is over at once. */
+    /* A wait that ends at once. */
     int value;
     marline_op_t op;
     OK(marline_op_create(&op));
@@ -347,7 +347,7 @@ static void a_select_can_be_started_finished_and_abandoned(void) {
     OK(marline_op_finish(op));
     OK(marline_op_destroy(op));
 
-    /* Time and tokens. */
+    /* Timeouts and tokens. */
     marline_token_t token;
     OK(marline_token_create(&token));
     wakes = 0;
@@ -387,7 +387,7 @@ static void a_started_select_that_skips_closed_channels_waits_on(void) {
     CODE(EINPROGRESS, marline_select_finish(select, &index, &result));
     int before = wakes;
     OK(send_int(b, 3, 0));
-    CHECK(wakes == before + 1); /* called again */
+    CHECK(wakes == before + 1); /* wake_fn is called again */
     OK(marline_select_finish(select, &index, &result));
     CHECK(index == 1 && result == 0 && value == 3);
     OK(marline_select_destroy(select));
@@ -413,7 +413,7 @@ static void many_clauses(void) {
     }
     for (int n = 0; n < COUNT; n++)
         OK(marline_destroy(channels[n]));
-    OK(marline_select_wait(select, &index, &result, -1)); /* kept by the select, and closed */
+    OK(marline_select_wait(select, &index, &result, -1)); /* the select keeps the closed channel */
     CODE(EPIPE, result);
     OK(marline_select_destroy(select));
 }

@@ -90,7 +90,7 @@ static void time_runs_out(void) {
     OK(send_int(channel, 1, 20)); /* room: no wait */
     CODE(ETIME, send_int(channel, 2, 20));
     CHECK(recv_int(channel) == 1);
-    CODE(EAGAIN, marline_recv(channel, &value, sizeof value, 0)); /* the late one was never sent */
+    CODE(EAGAIN, marline_recv(channel, &value, sizeof value, 0)); /* the late send never happened */
     struct marline_snapshot snapshot = snapshot_of(channel);
     CHECK(snapshot.recv_timeout == 1 && snapshot.send_timeout == 1 && snapshot.recv_empty == 1);
     OK(marline_destroy(channel));
@@ -114,7 +114,7 @@ static void a_token_ends_waits_and_beats_everything(void) {
     CHECK(is_set);
     OK(marline_token_trigger(parent));
 
-    /* Triggered before: no attempt, whatever the time. */
+    /* A token that was triggered before: no attempt, whatever the timeout. */
     int value = 0;
     int64_t times[] = {0, -1, 10};
     for (int n = 0; n < 3; n++) {
@@ -126,7 +126,7 @@ static void a_token_ends_waits_and_beats_everything(void) {
     CHECK(is_set);
     OK(marline_token_destroy(child));
 
-    /* A child by itself; a destroyed token goes on working for who has it, untriggered. */
+    /* A child by itself. A destroyed token stays untriggered, and operations that have it keep it. */
     OK(marline_token_create(&parent));
     OK(marline_token_child(parent, &child));
     OK(marline_token_trigger(child));
@@ -183,7 +183,7 @@ static void an_interruptible_wait_ends_with_a_signal(void) {
         struct interrupted self = {.waiter = {.channel = channel, .timeout_ms = BOUND_MS}};
         self.thread = spawn(bodies[n], &self);
         UNTIL(snapshot_of(channel).waiting_recv + snapshot_of(channel).waiting_send == 1);
-        /* Until it sleeps a signal may come too early to be seen. */
+        /* Until the thread sleeps, a signal may come too early to be seen. */
         UNTIL(self.done || (pthread_kill(self.thread, SIGUSR1), sched_yield(), self.done));
         join(self.thread);
         CODE(EINTR, self.waiter.code);
@@ -191,7 +191,7 @@ static void an_interruptible_wait_ends_with_a_signal(void) {
     CHECK(signals > 0);
     struct marline_snapshot snapshot = snapshot_of(channel);
     CHECK(snapshot.sends == 0 && snapshot.waiting_recv == 0 && snapshot.waiting_send == 0);
-    /* And without a signal it is a channel like any other. */
+    /* Without a signal it is a channel like any other. */
     struct waiter sender = {.channel = channel, .timeout_ms = -1, .value = 3};
     pthread_t thread = spawn(send_body, &sender);
     CHECK(recv_int(channel) == 3);
@@ -226,7 +226,7 @@ static void an_interruptible_select_ends_with_a_signal(void) {
     join(thread);
     CODE(EINTR, self.code);
     CHECK(snapshot_of(channel).waiting_recv == 0);
-    /* And is as good as before. */
+    /* The channel works as before. */
     self.done = false;
     thread = spawn(interrupted_wait, &self);
     OK(send_int(channel, 6, BOUND_MS));

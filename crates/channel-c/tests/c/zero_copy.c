@@ -39,7 +39,7 @@ static void a_buffer_travels_without_a_copy_and_comes_back(void) {
     CODE(EAGAIN, marline_region_deregister(region, 0));
     CODE(ETIME, marline_region_deregister(region, 10));
     OK(marline_zc_release(&first));
-    CODE(EINVAL, marline_zc_release(&first)); /* once */
+    CODE(EINVAL, marline_zc_release(&first)); /* only once */
     CHECK(in_flight(region) == 1);
     /* A deregister that ran out of time has changed nothing. */
     OK(marline_send_zc(channel, region, memory, 8, NULL, 0));
@@ -153,7 +153,7 @@ static void deregister_waits_for_the_last_buffer(void) {
     OK(marline_send_zc(channel, region, memory, 8, NULL, 0));
     struct hand hand = {.region = region, .code = 1};
     pthread_t thread = spawn(deregister_body, &hand);
-    /* It waits as soon as nothing may take off any more. */
+    /* The deregister waits as soon as no buffer may be sent any more. */
     UNTIL(hand.waiting);
     for (;;) {
         int code = marline_send_zc(channel, region, memory, 8, NULL, 0);
@@ -169,7 +169,7 @@ static void deregister_waits_for_the_last_buffer(void) {
     }
     join(thread);
     OK(hand.code);
-    free(memory); /* which nobody uses any more */
+    free(memory); /* which is no longer in use */
     OK(marline_destroy(channel));
 }
 
@@ -225,7 +225,7 @@ static void count_drop(const struct marline_dropped *dropped, void *user) {
     ++*(int *)user;
 }
 
-/* Whoever releases a dropped buffer itself does no harm. */
+/* An on_drop that releases the buffer itself does no harm. */
 static void release_drop(const struct marline_dropped *dropped, void *user) {
     OK(marline_zc_release(&dropped->descriptor));
     ++*(int *)user;
@@ -246,7 +246,7 @@ static void other_memory_plugs_in(void) {
                                           .user = &device};
     OK(marline_region_register(&options, &region));
     CHECK(device.registered == 1);
-    memset(&backend, 0, sizeof backend); /* it was copied */
+    memset(&backend, 0, sizeof backend); /* the structure was copied */
 
     int drops = 0;
     marline_channel_t channel = make((struct marline_options){.kind = MARLINE_KIND_BOUNDED,
@@ -263,17 +263,17 @@ static void other_memory_plugs_in(void) {
     CHECK(device.released == 1 && device.last_offset == 10);
     CHECK(device.last_addr == device.shadow + 10);
 
-    /* What cannot be mapped is dropped, told, and no longer in flight. */
+    /* A buffer that cannot be mapped is dropped, goes to on_drop, and is no longer in flight. */
     OK(marline_send_zc(channel, region, memory + 30, 20, NULL, 0));
     device.map_code = -ENOMEM;
     CODE(ENOMEM, marline_recv_zc(channel, &descriptor, 0));
-    device.map_code = 1; /* not a code: a bug of the backend's */
+    device.map_code = 1; /* not a valid code: a bug in the backend */
     OK(marline_send_zc(channel, region, memory + 30, 20, NULL, 0));
     CODE(EIO, marline_recv_zc(channel, &descriptor, 0));
     device.map_code = 0;
     CHECK(drops == 2 && device.released == 3 && device.last_addr == NULL && in_flight(region) == 0);
 
-    /* Failed sends are not told of; what is inside at the end is. */
+    /* release_fn does not get failed sends. It gets buffers that are inside at the end. */
     OK(marline_send_zc(channel, region, memory, 1, NULL, 0));
     OK(marline_send_zc(channel, region, memory, 2, NULL, 0));
     OK(marline_set_on_drop(channel, release_drop, &drops));
@@ -292,7 +292,7 @@ static void what_a_destroy_aborts_is_counted(void) {
     OK(marline_send_zc(channel, region, memory, 8, NULL, 0));
     OK(marline_send_zc(channel, region, memory, 8, NULL, 0)); /* overflow is not a close */
     CHECK(counters_of(channel).aborted_close == 0 && in_flight(region) == 1);
-    OK(marline_send_zc(channel, region, memory, 1, NULL, 0)); /* a copy, inside to the end */
+    OK(marline_send_zc(channel, region, memory, 1, NULL, 0)); /* a copy, which stays inside */
     CHECK(in_flight(region) == 0);
     OK(marline_destroy(channel));
     OK(marline_region_deregister(region, 0));

@@ -1,4 +1,5 @@
-//! Many values in one go: one lock for as many as fit, then waiting like any other operation.
+//! Sends and receives of many values: as many as fit under one lock, then a wait like that of any
+//! other operation.
 
 use std::{
     collections::VecDeque,
@@ -20,14 +21,14 @@ use crate::{
     park::WaitMemory,
 };
 
-/// How many values move under one lock: a bound on how long others wait for it.
+/// The most values that move under one lock: a bound on how long others wait for the lock.
 const ROUND: usize = 32;
 
 /// The operation [`Sender::send_all`] returns.
 pub type Sending<'a, T> = Op<SendAll<'a, T>>;
 
-/// The action of [`Sending`]. The value it waits with is in its node; everything behind that one
-/// is still in `values`.
+/// The action of [`Sending`]. The value with which it waits is in its node. All values behind that
+/// one are still in `values`.
 pub struct SendAll<'a, T> {
     tx: &'a Sender<T>,
     values: &'a mut VecDeque<T>,
@@ -45,7 +46,8 @@ impl<'a, T> SendAll<'a, T> {
         Op::of(SendAll { tx, values, node: Node::new(None), sent: 0 })
     }
 
-    /// Sends as many as fit; false when the channel is full (or closed).
+    /// Sends as many values as fit, up to [`ROUND`]. Returns false if the channel is full, or
+    /// closed.
     fn send_round(&mut self) -> bool {
         let channel = &self.tx.channel;
         let mut effects = [const { Effects::none() }; ROUND];
@@ -71,9 +73,9 @@ impl<'a, T> SendAll<'a, T> {
         fits
     }
 
-    /// Puts an unsent value back where it came from.
+    /// Puts an unsent value back to the front of `values`.
     fn put_back(&mut self) {
-        // SAFETY: not WAITING, so the slot is the owner's.
+        // SAFETY: the node is not WAITING, so the slot is the owner's.
         let value = unsafe { self.node.slot(|slot| slot.take()) };
         put_front(self.values, value);
         self.node.set_state(IDLE);
@@ -111,10 +113,10 @@ impl<T> sealed::Action for SendAll<'_, T> {
                 let Some(value) = this.values.pop_front() else {
                     return Poll::Ready(Ok(this.sent));
                 };
-                // SAFETY: IDLE, so the slot is the owner's.
+                // SAFETY: the node is IDLE, so the slot is the owner's.
                 unsafe { this.node.slot(|slot| *slot = Some(value)) };
             }
-            // SAFETY: pinned, and `drop` leaves.
+            // SAFETY: the node is pinned, and `drop` leaves.
             match unsafe { this.tx.channel.poll_send(&this.node, waker) } {
                 Poll::Pending => return Poll::Pending,
                 Poll::Ready(CLOSED) => {
@@ -139,7 +141,7 @@ impl<T> sealed::Action for SendAll<'_, T> {
         let left = this.tx.channel.leave(&this.node, Side::Send, why);
         let closed = !left && this.node.state() == CLOSED;
         if !left && !closed {
-            // A peer was faster with this one, which does not save the ones behind it.
+            // A peer took this value first. The values behind it are still unsent.
             this.sent += 1;
             if this.values.is_empty() {
                 this.node.set_state(IDLE);
@@ -185,7 +187,7 @@ impl<'a, T> RecvMany<'a, T> {
         Op::of(RecvMany { rx, values, max, node: Node::new(None) })
     }
 
-    /// Takes up to `max` without waiting.
+    /// Takes up to `max` values without waiting. Returns how many it took.
     fn take_rounds(&mut self, max: usize) -> usize {
         let channel = &self.rx.channel;
         let mut taken = 0;
@@ -203,7 +205,7 @@ impl<'a, T> RecvMany<'a, T> {
                 if state.take(&mut place, effects) != Take::Taken {
                     break;
                 }
-                // SAFETY: taken, so the place is written.
+                // SAFETY: a value was taken, so the place is written.
                 self.values.push(unsafe { place.assume_init() });
                 got += 1;
             }
@@ -237,12 +239,12 @@ impl<T> sealed::Action for RecvMany<'_, T> {
             }
         }
         let mut place = MaybeUninit::uninit();
-        // SAFETY: pinned, and `drop` leaves.
+        // SAFETY: the node is pinned, and `drop` leaves.
         match unsafe { this.rx.channel.poll_recv(&this.node, &mut place, waker) } {
             Poll::Pending => Poll::Pending,
             Poll::Ready(Take::Empty | Take::Closed) => Poll::Ready(Err(ErrorKind::Closed.into())),
             Poll::Ready(Take::Taken) => {
-                // SAFETY: taken, so the place is written.
+                // SAFETY: a value was taken, so the place is written.
                 this.values.push(unsafe { place.assume_init() });
                 let max = this.max - 1;
                 Poll::Ready(Ok(1 + this.take_rounds(max)))

@@ -1,18 +1,18 @@
-//! The values a channel holds, first in first out.
+//! The values that a channel holds, first in first out.
 //!
 //! Two cursors move through slots: values come in at one and go out at the other. A short queue
-//! lives in one block, used as a ring; a long one goes on in further blocks, so that growing never
-//! copies more than a block (nobody waits behind a large copy under the lock) and a drained burst
-//! gives its memory back: one block is kept.
+//! lives in one block, used as a ring. A long queue goes on in further blocks. So growing never
+//! copies more than a block (no operation waits behind a large copy under the lock), and a drained
+//! burst gives its memory back, except for one block.
 //!
 //! Positions count up for ever, so they are also the counters of the channel: `tail` values came in
-//! and `head` went out. Each cursor has a *stop*: a position at which something is to be thought of
-//! (the end of a block, no more room, somebody waiting, a sample). Between stops a value moves with
-//! one comparison and no other question; see [`Buffer::push_quickly`]. A stop may be too early,
-//! never too late: whoever changes what it stands for sets it anew.
+//! and `head` went out. Each cursor has a *stop*: a position at which a value has to take the slow
+//! path (the end of a block, no more room, a parked operation, a sample). Between stops a value
+//! moves by the fast path, with one comparison against the stop; see [`Buffer::push_quickly`]. A
+//! stop may be too early, never too late: code that changes the reason for a stop sets it again.
 //!
 //! Values come and go by pointer: a move through a chain of `Option`s and `Result`s copies a large
-//! value at each step, and this is the path every message takes.
+//! value at each step, and every message takes this path.
 
 mod blocks;
 
@@ -24,13 +24,13 @@ use std::{
 pub(crate) use blocks::Blocks;
 use blocks::{NEVER, block_slots, slots_in};
 
-/// About this many bytes make the first ring. Each lap of a ring costs a turn of the slow way.
+/// The size of the first ring, in bytes, roughly. Each lap of a ring takes the slow path once.
 const FIRST_BYTES: usize = 512;
-/// A first ring of large values still holds this many.
+/// The fewest slots of the first ring, however large the values are.
 const FIRST_SLOTS: usize = 4;
 
-/// Fetches the slot at the cursor into this CPU's cache ahead of its use, where it is larger than a
-/// cache line: the peer had it last, and the next operation would wait for it under the lock.
+/// Fetches the slot at the cursor into this CPU's cache ahead of its use, unless it is smaller than
+/// a cache line: the peer used it last, and the next operation would wait for it under the lock.
 #[inline(always)]
 fn fetch<T, const TO_WRITE: bool>(slot: NonNull<T>) {
     #[cfg(not(target_arch = "x86_64"))]
@@ -44,7 +44,7 @@ fn fetch<T, const TO_WRITE: bool>(slot: NonNull<T>) {
         const MOST_FETCHED: usize = 8;
         for line in 0..(size_of::<T>() / LINE).min(MOST_FETCHED) {
             let line = slot.as_ptr().cast::<i8>().wrapping_add(line * LINE);
-            // SAFETY: a hint, which may point anywhere.
+            // SAFETY: a prefetch is a hint, which may point anywhere.
             unsafe {
                 if TO_WRITE {
                     _mm_prefetch::<_MM_HINT_ET0>(line);
@@ -56,14 +56,15 @@ fn fetch<T, const TO_WRITE: bool>(slot: NonNull<T>) {
     }
 }
 
-/// The cursors: what a message touches in the usual case.
+/// The cursors: the part that a message touches in the usual case.
 #[repr(C)]
 pub(crate) struct Buffer<T> {
     head: u64,
     tail: u64,
     next_out: NonNull<T>,
     next_in: NonNull<T>,
-    /// The stops, as the low halves of positions: a cursor that is *at* its stop goes the slow way.
+    /// The stops, as the low halves of positions. A cursor that is *at* its stop takes the slow
+    /// path.
     stop_out: u32,
     stop_in: u32,
 }
@@ -99,12 +100,12 @@ impl<T> Buffer<T> {
         self.tail - self.head
     }
 
-    // ---- the quick way -------------------------------------------------------------------
+    // ---- the fast path -------------------------------------------------------------------
 
-    /// Moves the value at `value` in, unless the cursor is at its stop.
+    /// Moves the value at `value` in, unless the cursor is at its stop. Returns whether it did.
     ///
     /// # Safety
-    /// `value` is valid to read and, when this is true, not used as a value afterwards.
+    /// `value` is valid to read and, if this returns true, not used as a value afterwards.
     #[inline(always)]
     pub(crate) unsafe fn push_quickly(&mut self, value: *const T) -> bool {
         if self.tail as u32 == self.stop_in {
@@ -115,8 +116,8 @@ impl<T> Buffer<T> {
         true
     }
 
-    /// Takes the oldest value out, unless there is none or the cursor is at its stop. Its slot is not
-    /// used again before something is pushed: the caller moves it from there.
+    /// Takes the oldest value out, unless there is none or the cursor is at its stop. Returns its
+    /// slot, which is not used again before the next push: the caller moves the value from there.
     #[inline(always)]
     pub(crate) fn pop_quickly(&mut self) -> Option<NonNull<T>> {
         if self.head == self.tail || self.head as u32 == self.stop_out {
@@ -126,7 +127,8 @@ impl<T> Buffer<T> {
         Some(unsafe { self.pop() })
     }
 
-    /// Whether there is nothing, and no reason to think further about it.
+    /// Whether the buffer is empty and its cursor is not at a stop, where only the slow path can
+    /// tell what a receive would find.
     #[inline(always)]
     pub(crate) fn is_plainly_empty(&self) -> bool {
         self.head == self.tail && self.head as u32 != self.stop_out
@@ -157,9 +159,9 @@ impl<T> Buffer<T> {
         slot
     }
 
-    // ---- the slow way --------------------------------------------------------------------
+    // ---- the slow path -------------------------------------------------------------------
 
-    /// Moves the value at `value` in, whatever it takes.
+    /// Moves the value at `value` in, regardless of the stop. Makes room for it if necessary.
     ///
     /// # Safety
     /// `value` is valid to read, and is not used as a value afterwards.
@@ -185,7 +187,7 @@ impl<T> Buffer<T> {
         blocks.wrap_in = self.tail + u64::from(blocks.slots);
     }
 
-    /// Twice the slots.
+    /// Moves the values into a ring with twice the slots.
     fn grow(&mut self, blocks: &mut Blocks<T>) {
         let slots = (blocks.slots * 2).max(slots_in::<T>(FIRST_BYTES, FIRST_SLOTS) as u32);
         let larger = Blocks::allocate(slots);
@@ -206,14 +208,14 @@ impl<T> Buffer<T> {
         blocks.wrap_in = blocks.wrap_out;
     }
 
-    /// Takes the oldest value out, whatever it takes; none when there is none. Its slot is as for
-    /// [`Buffer::pop_quickly`].
+    /// Takes the oldest value out, regardless of the stop. None if there is no value. The rule for
+    /// the slot is that of [`Buffer::pop_quickly`].
     pub(crate) fn pop_slowly(&mut self, blocks: &mut Blocks<T>) -> Option<NonNull<T>> {
         if self.head == self.tail {
             return None;
         }
         if self.head == blocks.last_out {
-            // SAFETY: there is a next one; everything in this one was taken.
+            // SAFETY: there is a next block, and every value of this one was taken.
             let next = unsafe {
                 let next = Blocks::next(blocks.out).read();
                 Blocks::free(blocks.out, blocks.slots);
@@ -236,26 +238,27 @@ impl<T> Buffer<T> {
 
     // ---- stops ---------------------------------------------------------------------------
 
-    /// Lets values in the quick way while fewer than `room` are inside, and up to the position
-    /// `until`; not at all when that is here.
+    /// Lets values in by the fast path while fewer than `room` are inside, and up to the position
+    /// `until`. Lets none in if the cursor is at `until` already.
     pub(crate) fn stop_in(&mut self, blocks: &Blocks<T>, room: u64, until: u64) {
         let slots = if blocks.is_ring() { self.head + u64::from(blocks.slots) } else { NEVER };
         let stop = until.min(self.head + room).min(blocks.wrap_in).min(slots);
         self.stop_in = stop.max(self.tail).min(self.tail + u64::from(u32::MAX)) as u32;
     }
 
-    /// Lets values out the quick way up to the position `until`; not at all when that is here.
+    /// Lets values out by the fast path up to the position `until`. Lets none out if the cursor is
+    /// at `until` already.
     pub(crate) fn stop_out(&mut self, blocks: &Blocks<T>, until: u64) {
         let stop = until.min(blocks.wrap_out).min(blocks.last_out);
         self.stop_out = stop.min(self.head + u64::from(u32::MAX)) as u32;
     }
 
-    /// Lets nothing in the quick way.
+    /// Lets no value in by the fast path.
     pub(crate) fn halt_in(&mut self) {
         self.stop_in = self.tail as u32;
     }
 
-    /// Lets nothing out the quick way.
+    /// Lets no value out by the fast path.
     pub(crate) fn halt_out(&mut self) {
         self.stop_out = self.head as u32;
     }
@@ -275,7 +278,7 @@ impl<T> Buffer<T> {
         self.head as u32 == self.stop_out
     }
 
-    /// A cursor never gets past the end of its block.
+    /// Checks that no stop lets a cursor past the end of its block.
     #[cfg(test)]
     pub(crate) fn check_stops(&self, blocks: &Blocks<T>) {
         assert!(self.until_stop_in() <= blocks.wrap_in - self.tail);
@@ -286,14 +289,14 @@ impl<T> Buffer<T> {
         assert!(until_stop_out <= last - self.head);
     }
 
-    /// Moves everything out, to be dropped elsewhere.
+    /// Moves all values out, for the caller to drop elsewhere.
     pub(crate) fn take_all(&mut self, blocks: &mut Blocks<T>) -> Drain<T> {
         let buffer = mem::replace(self, Buffer::at(self.tail));
         Drain { buffer, blocks: mem::replace(blocks, Blocks::at(self.tail)) }
     }
 }
 
-/// Everything a channel held.
+/// All the values that a channel held.
 pub(crate) struct Drain<T> {
     buffer: Buffer<T>,
     blocks: Blocks<T>,
@@ -303,7 +306,7 @@ impl<T> Iterator for Drain<T> {
     type Item = T;
 
     fn next(&mut self) -> Option<T> {
-        // SAFETY: a value that was taken out, and moves on once.
+        // SAFETY: the value was taken out of the buffer, and moves on once.
         self.buffer.pop_slowly(&mut self.blocks).map(|slot| unsafe { slot.read() })
     }
 }
@@ -320,7 +323,7 @@ impl<T> Drop for Drain<T> {
 mod tests {
     use super::*;
 
-    /// A buffer with its blocks, which goes the quick way where it may.
+    /// A buffer with its blocks, which takes the fast path where it may.
     struct Both<T>(Buffer<T>, Blocks<T>);
 
     impl<T> Both<T> {
@@ -330,7 +333,7 @@ mod tests {
 
         fn push(&mut self, value: T) {
             let value = mem::ManuallyDrop::new(value);
-            // SAFETY: moved from, once.
+            // SAFETY: the value is moved from once.
             unsafe {
                 if !self.0.push_quickly(&*value) {
                     self.0.push_slowly(&mut self.1, &*value);
@@ -342,7 +345,7 @@ mod tests {
         fn pop(&mut self) -> Option<T> {
             let popped = self.0.pop_quickly().or_else(|| self.0.pop_slowly(&mut self.1));
             self.set_stops();
-            // SAFETY: a value that was taken out, and moves on once.
+            // SAFETY: the value was taken out of the buffer, and moves on once.
             popped.map(|slot| unsafe { slot.read() })
         }
 
@@ -404,7 +407,7 @@ mod tests {
         let mut both = Both::new();
         (0..10).for_each(|value| both.push(value));
         both.0.stop_in(&both.1, 12, u64::MAX);
-        // SAFETY: a value that is copied.
+        // SAFETY: the value is `Copy`.
         let push = |both: &mut Both<i32>| unsafe { both.0.push_quickly(&0) };
         assert_eq!([push(&mut both), push(&mut both), push(&mut both)], [true, true, false]);
         both.0.stop_in(&both.1, 100, 13);

@@ -1,4 +1,4 @@
-//! Making queue channels.
+//! Functions and a builder that create queue channels.
 
 use std::sync::Arc as StdArc;
 
@@ -13,7 +13,8 @@ use crate::{
     park::WaitMemory,
 };
 
-/// The largest capacity of a bounded channel. More is a mistake or an unbounded channel.
+/// The largest capacity of a bounded channel. A larger one is a mistake, or means an unbounded
+/// channel.
 ///
 /// ```
 /// use marline_channel::{Builder, MAX_CAPACITY};
@@ -21,13 +22,14 @@ use crate::{
 /// ```
 pub const MAX_CAPACITY: usize = 1 << 30;
 
-/// Filling or draining fewer than this takes no longer than meeting for each value.
+/// The capacity, in values, from which on a buffer holds a batch. The two sides fill or drain a
+/// smaller buffer no slower than they meet for each value.
 const BATCH: u32 = 16;
 
 /// The longest name of a channel, in bytes.
 const MAX_NAME_BYTES: usize = 255;
 
-/// A channel without a buffer: each send completes when its value is handed to a receive.
+/// Creates a channel without a buffer: each send completes when its value is handed to a receive.
 ///
 /// ```
 /// let (tx, rx) = marline_channel::rendezvous();
@@ -40,10 +42,10 @@ pub fn rendezvous<T>() -> (Sender<T>, Receiver<T>) {
     Builder::rendezvous().make()
 }
 
-/// A channel that holds up to `capacity` values; further sends wait.
+/// Creates a channel that holds up to `capacity` values. Further sends wait.
 ///
 /// # Panics
-/// When `capacity` is 0 (see [`rendezvous`]) or more than [`MAX_CAPACITY`]. [`Builder::build`]
+/// If `capacity` is 0 (see [`rendezvous`]) or more than [`MAX_CAPACITY`]. [`Builder::build`]
 /// returns an error instead.
 ///
 /// ```
@@ -61,7 +63,7 @@ pub fn bounded<T>(capacity: usize) -> (Sender<T>, Receiver<T>) {
     }
 }
 
-/// A channel that holds whatever is sent; sends never wait.
+/// Creates a channel without a limit. Sends never wait.
 ///
 /// ```
 /// let (tx, rx) = marline_channel::unbounded();
@@ -73,7 +75,8 @@ pub fn unbounded<T>() -> (Sender<T>, Receiver<T>) {
     Builder::unbounded().make()
 }
 
-/// A channel that holds the latest value: a new one replaces one not yet received.
+/// Creates a channel that holds the latest value: a new value replaces one that was not received
+/// yet.
 ///
 /// ```
 /// let (tx, rx) = marline_channel::conflated();
@@ -87,7 +90,7 @@ pub fn conflated<T>() -> (Sender<T>, Receiver<T>) {
     Builder::conflated().make()
 }
 
-/// Makes a queue channel with more than a kind: an overflow policy, a name, callbacks.
+/// Creates a queue channel with options: an overflow policy, a name, callbacks.
 ///
 /// ```
 /// use marline_channel::{Builder, Overflow};
@@ -107,7 +110,7 @@ pub fn conflated<T>() -> (Sender<T>, Receiver<T>) {
 #[must_use = "a builder does nothing until `build`"]
 pub struct Builder<T> {
     kind: Kind,
-    /// None: unbounded.
+    /// None for an unbounded channel.
     capacity: Option<usize>,
     overflow: Overflow,
     name: Option<StdArc<str>>,
@@ -164,7 +167,7 @@ impl<T> Builder<T> {
         Builder::new(Kind::Conflated, Some(1), Overflow::DropOldest)
     }
 
-    /// What a bounded channel does when it is full.
+    /// Sets what a bounded channel does when it is full.
     ///
     /// ```
     /// use marline_channel::{Builder, Overflow, Sent};
@@ -178,7 +181,7 @@ impl<T> Builder<T> {
         self
     }
 
-    /// A name for snapshots and dumps.
+    /// Sets the name that snapshots and dumps show.
     ///
     /// ```
     /// let (tx, rx) = marline_channel::Builder::<u8>::unbounded().name("events").build().unwrap();
@@ -189,9 +192,9 @@ impl<T> Builder<T> {
         self
     }
 
-    /// Called once with each value that will never be received: discarded by the overflow policy,
-    /// or still inside when the last receiver goes. It runs on the thread that caused it, outside
-    /// the channel's lock.
+    /// Sets a callback that gets each value that will never be received, exactly once: a value that
+    /// the overflow policy discards, or that is still inside when the last receiver goes. The
+    /// callback runs on the thread that caused it, outside the channel's lock.
     ///
     /// ```
     /// use marline_channel::{Builder, Overflow};
@@ -204,7 +207,7 @@ impl<T> Builder<T> {
     ///     .build()
     ///     .unwrap();
     /// (1..=3).for_each(|n| drop(tx.try_send(n)));
-    /// drop(rx); // and what nobody can receive any more
+    /// drop(rx); // discards the value that is still inside
     /// assert_eq!(*dropped.lock().unwrap(), [1, 2, 3]);
     /// ```
     pub fn on_drop(mut self, on_drop: impl Fn(T) + Send + Sync + 'static) -> Builder<T> {
@@ -212,8 +215,9 @@ impl<T> Builder<T> {
         self
     }
 
-    /// How many bytes a value counts for in the metrics; its own size by default. It runs inside
-    /// the channel's lock: it must be quick and must not touch the channel. A panic counts as 0.
+    /// Sets how many bytes a value counts for in the metrics. The default is the size of its type.
+    /// `measure` runs inside the channel's lock: it must be quick and must not touch the channel. A
+    /// panic counts as 0 bytes.
     ///
     /// ```
     /// use marline_channel::Builder;
@@ -226,7 +230,7 @@ impl<T> Builder<T> {
         self
     }
 
-    /// Makes the channel, or says what does not fit together.
+    /// Creates the channel. Fails with [`ErrorKind::Invalid`] if the options do not fit together.
     ///
     /// ```
     /// use marline_channel::{Builder, ErrorKind};

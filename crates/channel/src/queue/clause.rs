@@ -16,11 +16,11 @@ use crate::{
 };
 
 impl<T> Channel<T> {
-    /// Takes the node off its list, if it is there, without counting that as a failure.
+    /// Takes the node off its list, if it is listed, without counting a failure.
     fn delist(&self, node: &Node<T>, side: Side) {
         let mut state = self.state.lock();
-        // SAFETY: under the lock; the node is on the side it was parked on. One that is listed, or
-        // was, has links.
+        // SAFETY: under the lock; the node is on the side it was parked on. A node that is listed,
+        // or was, has links.
         let waker = unsafe {
             if state.unpark(node, side == Side::Send) {
                 node.links(|links| links.parked.waker.take())
@@ -41,7 +41,7 @@ impl<T> ClauseAction for SendValue<'_, T> {
     fn try_end(self: Pin<&mut Self>) -> bool {
         let (channel, node) = (&self.sender().channel, &self.node);
         if node.state() == WAITING {
-            // It was awaited by itself before.
+            // The send was awaited by itself before it became a clause.
             channel.delist(node, Side::Send);
         }
         if node.state() != IDLE {
@@ -98,7 +98,7 @@ impl<T> ClauseAction for SendValue<'_, T> {
     }
 
     fn forget(self: Pin<&mut Self>) {
-        // A value that was sent is gone; one that was not is still there to be sent.
+        // A value that was sent is gone. An unsent value is still in the node, to be sent later.
         let gone = matches!(self.node.state(), DONE | DISCARDED);
         self.node.set_state(if gone { SPENT } else { IDLE });
     }
@@ -130,7 +130,7 @@ impl<T> ClauseAction for Recv<'_, T> {
         match state.take(&mut place, &mut effects) {
             Take::Taken => {
                 drop(state);
-                // SAFETY: taken, so the place is written; the owner of an IDLE node.
+                // SAFETY: a value was taken, so the place is written; this owns the IDLE node.
                 unsafe {
                     channel.deliver(&mut effects, &mut place);
                     node.fill(place.assume_init(), effects.ticket);

@@ -1,7 +1,8 @@
-//! The ends of a queue channel: counted, cloned, let go.
+//! The ends of a queue channel. They are counted, cloned and released.
 //!
-//! Counts live in the channel's state, so that "this was the last one" and the close it causes are
-//! one step. An end that was let go by `close()` stays usable as a value; its operations fail.
+//! The counts live in the channel's state, so that "this was the last end" and the close that it
+//! causes are one step. An end that `close()` has released is still a valid value, but its
+//! operations fail.
 
 use std::{collections::VecDeque, fmt, mem::MaybeUninit, time::Duration};
 
@@ -19,34 +20,34 @@ use crate::{
     sync::{Arc, AtomicBool, Ordering},
 };
 
-/// The sending end of a channel. Clone it for more senders; when the last one goes, the channel
-/// closes and receivers get what is still inside, then [`ErrorKind::Closed`].
+/// The sending end of a channel. Clone it for more senders. When the last sender goes, the channel
+/// closes: receivers get the values that are still inside, then [`ErrorKind::Closed`].
 pub struct Sender<T> {
     pub(crate) channel: Arc<Channel<T>>,
     released: AtomicBool,
 }
 
 /// The receiving end of a channel. Clone it for more receivers: each value goes to one of them.
-/// When the last one goes, the channel closes and sends get their values back.
+/// When the last receiver goes, the channel closes: sends get their values back.
 pub struct Receiver<T> {
     pub(crate) channel: Arc<Channel<T>>,
     released: AtomicBool,
 }
 
-/// Reaches a channel without counting as a sender.
+/// A reference to a channel that does not count as a sender.
 ///
 /// ```
 /// let (tx, rx) = marline_channel::unbounded::<u8>();
 /// let weak = tx.downgrade();
 /// assert!(weak.upgrade().is_some());
-/// drop(tx); // the last one that counts
+/// drop(tx); // the last counted sender
 /// assert!(weak.upgrade().is_none() && rx.is_closed());
 /// ```
 pub struct WeakSender<T> {
     channel: Arc<Channel<T>>,
 }
 
-/// Reaches a channel without counting as a receiver.
+/// A reference to a channel that does not count as a receiver.
 ///
 /// ```
 /// let (tx, rx) = marline_channel::unbounded::<u8>();
@@ -58,11 +59,11 @@ pub struct WeakReceiver<T> {
     channel: Arc<Channel<T>>,
 }
 
-/// What both ends can tell and do.
+/// The methods that both ends have.
 macro_rules! both_ends {
     ($End:ident, $Weak:ident, $count:ident, $let_go:ident) => {
         impl<T> $End<T> {
-            /// How many values are inside.
+            /// Returns how many values are in the channel.
             ///
             /// ```
             /// let (tx, rx) = marline_channel::bounded(2);
@@ -76,7 +77,7 @@ macro_rules! both_ends {
                 self.channel.state.lock().len() as usize
             }
 
-            /// Whether nothing is inside.
+            /// Whether no value is in the channel.
             ///
             /// ```
             /// let (tx, rx) = marline_channel::bounded(2);
@@ -90,8 +91,8 @@ macro_rules! both_ends {
                 self.len() == 0
             }
 
-            /// Whether a `try_send` would find no room (on a rendezvous channel always, unless a
-            /// receive is waiting).
+            /// Whether the channel has no room for another value. A rendezvous channel never has
+            /// room, also if a receive waits, to which a `try_send` would hand its value.
             ///
             /// ```
             /// let (tx, rx) = marline_channel::bounded(2);
@@ -105,7 +106,7 @@ macro_rules! both_ends {
                 !self.channel.state.lock().has_room()
             }
 
-            /// How many values the channel holds at most; none for unbounded.
+            /// Returns how many values the channel holds at most. None for an unbounded channel.
             ///
             /// ```
             /// let (tx, rx) = marline_channel::bounded(2);
@@ -119,20 +120,20 @@ macro_rules! both_ends {
                 self.channel.capacity()
             }
 
-            /// Whether the channel is closed. Values may still be inside.
+            /// Whether the channel is closed. It may still hold values.
             ///
             /// ```
             /// let (tx, rx) = marline_channel::bounded(2);
             /// tx.try_send("inside").unwrap();
             /// assert!(rx.close_channel());
             /// assert!(tx.is_closed() && tx.try_send("late").is_err());
-            /// assert_eq!(rx.try_recv(), Ok("inside")); // what is inside is still received
+            /// assert_eq!(rx.try_recv(), Ok("inside")); // values inside are still received
             /// ```
             pub fn is_closed(&self) -> bool {
                 self.channel.state.lock().is_closed()
             }
 
-            /// How many sending ends there are.
+            /// Returns how many sending ends there are.
             ///
             /// ```
             /// let (tx, rx) = marline_channel::bounded::<u8>(2);
@@ -143,7 +144,7 @@ macro_rules! both_ends {
                 self.channel.state.lock().senders as usize
             }
 
-            /// How many receiving ends there are.
+            /// Returns how many receiving ends there are.
             ///
             /// ```
             /// let (tx, rx) = marline_channel::bounded::<u8>(2);
@@ -154,7 +155,7 @@ macro_rules! both_ends {
                 self.channel.state.lock().receivers as usize
             }
 
-            /// The kind of channel.
+            /// Returns the kind of channel.
             ///
             /// ```
             /// let (tx, rx) = marline_channel::bounded::<u8>(2);
@@ -164,7 +165,7 @@ macro_rules! both_ends {
                 self.channel.kind
             }
 
-            /// The name given to the builder.
+            /// Returns the name that was set with the builder.
             ///
             /// ```
             /// let (tx, rx) = marline_channel::Builder::<u8>::bounded(2).name("work").build().unwrap();
@@ -174,7 +175,7 @@ macro_rules! both_ends {
                 self.channel.extras.as_ref()?.name.as_deref()
             }
 
-            /// What the channel knows about itself.
+            /// Returns the channel's state and counters as of now.
             ///
             /// ```
             /// let (tx, rx) = marline_channel::bounded(2);
@@ -186,19 +187,19 @@ macro_rules! both_ends {
                 self.channel.snapshot()
             }
 
-            /// Has snapshots pushed to `callback`, at most one per `min_operations` and
-            /// `min_interval`, on a thread that uses the channel, outside its lock; and a last one
-            /// at the close. Ends when the subscription is dropped.
+            /// Pushes snapshots to `callback`: at most one per `min_operations` and
+            /// `min_interval`, and a last one at the close. The callback runs on a thread that uses
+            /// the channel, outside its lock. Dropping the subscription ends the pushes.
             ///
             /// ```
             /// use std::{sync::mpsc, time::Duration};
-            /// let (told, heard) = mpsc::channel();
+            /// let (pushes, pushed) = mpsc::channel();
             /// let (tx, _rx) = marline_channel::bounded(2);
             /// let _subscription = tx.subscribe_metrics(1, Duration::ZERO, move |snapshot| {
-            ///     told.send(snapshot.len).unwrap();
+            ///     pushes.send(snapshot.len).unwrap();
             /// }).unwrap();
             /// tx.try_send("x").unwrap();
-            /// assert_eq!(heard.recv(), Ok(1));
+            /// assert_eq!(pushed.recv(), Ok(1));
             /// ```
             pub fn subscribe_metrics(
                 &self,
@@ -214,7 +215,7 @@ macro_rules! both_ends {
                 let callback = Box::new(callback);
                 let subscription =
                     observers.add(min_operations, min_interval, operations, callback);
-                // Now that a sample finds it.
+                // Only now does a sample find the observer.
                 self.channel.state.lock().sample_next();
                 Ok(subscription)
             }
@@ -240,29 +241,29 @@ macro_rules! both_ends {
                 Ok(())
             }
 
-            /// Closes the channel for everybody: parked and later sends fail with their value,
-            /// receivers get what is inside and then [`ErrorKind::Closed`].
-            /// Says whether this call closed it.
+            /// Closes the channel for all ends. Parked and later sends fail and give their values
+            /// back. Receivers get the values inside and then [`ErrorKind::Closed`].
+            /// Returns whether this call closed the channel.
             ///
             /// ```
             /// let (tx, rx) = marline_channel::bounded(2);
             /// tx.try_send("inside").unwrap();
             /// assert!(rx.close_channel());
             /// assert!(tx.is_closed() && tx.try_send("late").is_err());
-            /// assert_eq!(rx.try_recv(), Ok("inside")); // what is inside is still received
+            /// assert_eq!(rx.try_recv(), Ok("inside")); // values inside are still received
             /// ```
             pub fn close_channel(&self) -> bool {
                 self.channel.close()
             }
 
-            /// Lets go of this end, as dropping it does; more than once does nothing. Operations
-            /// of this end fail with [`ErrorKind::Closed`] afterwards.
+            /// Releases this end, as dropping it does. A second call does nothing. Operations of
+            /// this end fail with [`ErrorKind::Closed`] afterwards.
             ///
             /// ```
             /// let (tx, rx) = marline_channel::bounded::<u8>(1);
             /// let other = tx.clone();
             /// tx.close();
-            /// tx.close(); // the same again
+            /// tx.close(); // does nothing
             /// assert!(!rx.is_closed() && tx.try_send(1).is_err());
             /// assert!(other.try_send(2).is_ok());
             /// ```
@@ -284,7 +285,7 @@ macro_rules! both_ends {
                 Arc::ptr_eq(&self.channel, &other.channel)
             }
 
-            /// An end that does not keep the channel open.
+            /// Returns a reference to this channel that does not keep it open.
             ///
             /// ```
             /// let (tx, rx) = marline_channel::bounded(1);
@@ -305,7 +306,7 @@ macro_rules! both_ends {
         }
 
         impl<T> Clone for $End<T> {
-            /// Another end of the same side. The clone of an end that was let go is one, too.
+            /// Returns another end of the same side. The clone of a released end is released, too.
             fn clone(&self) -> $End<T> {
                 let released = self.is_released();
                 if !released {
@@ -329,7 +330,7 @@ macro_rules! both_ends {
         }
 
         impl<T> $Weak<T> {
-            /// A counted end, unless the last one of this side is gone.
+            /// Returns a counted end. None if the last end of this side is gone.
             ///
             /// ```
             /// let (tx, rx) = marline_channel::bounded(1);
@@ -374,7 +375,7 @@ impl<T> Sender<T> {
         (tx, Receiver { channel, released: AtomicBool::new(false) })
     }
 
-    /// Sends a value, waiting for room (on a rendezvous channel: for its receiver).
+    /// Sends a value. Waits for room, or, on a rendezvous channel, for a receive.
     ///
     /// ```
     /// let (tx, rx) = marline_channel::bounded(1);
@@ -387,11 +388,12 @@ impl<T> Sender<T> {
         SendValue::op(self, value)
     }
 
-    /// Sends a value if that needs no waiting; [`ErrorKind::Full`] gives it back otherwise.
+    /// Sends a value without waiting. Fails with [`ErrorKind::Full`], and gives the value back, if
+    /// it would have to wait.
     ///
     /// ```
     /// let (tx, rx) = marline_channel::rendezvous();
-    /// assert!(tx.try_send(1).is_err()); // nobody waits for it
+    /// assert!(tx.try_send(1).is_err()); // no receive waits for it
     /// # drop(rx);
     /// ```
     #[inline]
@@ -409,8 +411,8 @@ impl<T> Sender<T> {
         Err(SendError::new(kind, value.take().expect("not sent")))
     }
 
-    /// Sends everything in `values`, front first, waiting for room as often as it takes. What was
-    /// not sent when it fails, or is dropped, is still in `values`.
+    /// Sends all of `values`, front first. Waits for room as often as necessary. If the operation
+    /// fails or is dropped, the unsent values are still in `values`.
     ///
     /// ```
     /// use std::collections::VecDeque;
@@ -422,8 +424,8 @@ impl<T> Sender<T> {
         SendAll::op(self, values)
     }
 
-    /// Waits for room and takes it, so that the value can be made and sent later without waiting.
-    /// On bounded (blocking) and unbounded channels.
+    /// Waits for room and takes it, so that the value can be made and sent later without a wait.
+    /// Only bounded (blocking) and unbounded channels support it.
     ///
     /// ```
     /// let (tx, rx) = marline_channel::bounded(1);
@@ -436,12 +438,12 @@ impl<T> Sender<T> {
         Reserve::op(self)
     }
 
-    /// Takes room if there is some.
+    /// Takes room for a value without waiting. Fails with [`ErrorKind::Full`] if there is none.
     ///
     /// ```
     /// let (tx, rx) = marline_channel::bounded(1);
     /// let permit = tx.try_reserve().unwrap();
-    /// assert!(tx.try_reserve().is_err()); // the only place is promised
+    /// assert!(tx.try_reserve().is_err()); // the only slot is reserved
     /// permit.send("sure").unwrap();
     /// assert_eq!(rx.try_recv(), Ok("sure"));
     /// ```
@@ -451,7 +453,7 @@ impl<T> Sender<T> {
 }
 
 impl<T> Receiver<T> {
-    /// Receives a value, waiting for one. Dropping the operation at any moment loses nothing.
+    /// Receives a value. Waits for one. Dropping the operation at any moment loses nothing.
     ///
     /// ```
     /// let (tx, rx) = marline_channel::unbounded();
@@ -465,8 +467,8 @@ impl<T> Receiver<T> {
         Recv::op(self)
     }
 
-    /// Receives a value if that needs no waiting. A closed and drained channel is
-    /// [`ErrorKind::Closed`], not `Empty`.
+    /// Receives a value without waiting. Fails with [`ErrorKind::Empty`] if there is none, and with
+    /// [`ErrorKind::Closed`] if the channel is closed and drained.
     ///
     /// ```
     /// let (tx, rx) = marline_channel::bounded(4);
@@ -480,14 +482,14 @@ impl<T> Receiver<T> {
         }
         let mut place = MaybeUninit::uninit();
         match self.channel.take(&mut place, false, true) {
-            // SAFETY: taken, so the place is written.
+            // SAFETY: a value was taken, so the place is written.
             Take::Taken => Ok(unsafe { place.assume_init() }),
             Take::Empty => Err(ErrorKind::Empty.into()),
             Take::Closed => Err(ErrorKind::Closed.into()),
         }
     }
 
-    /// Waits for at least one value and appends up to `max` of them to `values`, in one go.
+    /// Waits for at least one value and appends up to `max` values to `values`.
     ///
     /// ```
     /// let (tx, rx) = marline_channel::unbounded();
@@ -511,7 +513,7 @@ impl<T> Receiver<T> {
         Iter::new(self)
     }
 
-    /// Receives what is there now.
+    /// Receives until the channel is empty, without waiting.
     ///
     /// ```
     /// let (tx, rx) = marline_channel::unbounded();

@@ -1,4 +1,4 @@
-//! Receiving by iteration: until closed, or until empty.
+//! Iterators that receive: until the channel is closed, or until it is empty.
 
 use super::Receiver;
 
@@ -8,13 +8,13 @@ pub struct Iter<'a, T> {
     rx: &'a Receiver<T>,
 }
 
-/// Receives what is there; see [`Receiver::try_iter`].
+/// Receives until the channel is empty; see [`Receiver::try_iter`].
 #[derive(Debug)]
 pub struct TryIter<'a, T> {
     rx: &'a Receiver<T>,
 }
 
-/// Receives until the channel is closed, owning its end.
+/// Receives until the channel is closed. It owns its receiver.
 #[derive(Debug)]
 pub struct IntoIter<T> {
     rx: Receiver<T>,

@@ -1,7 +1,8 @@
-//! Queue channels: rendezvous, bounded, unbounded and conflated, one algorithm for the four.
+//! Queue channels: rendezvous, bounded, unbounded and conflated share one algorithm.
 //!
-//! [`state`] decides, under one short lock; [`node`] is a parked operation; [`waiting`] is how an
-//! operation attempts, parks and leaves; the rest are the operations and the ends users hold.
+//! [`state`] decides, under one short lock. [`node`] is a parked operation. [`waiting`] is how an
+//! operation attempts, parks and leaves. The other modules are the operations and the ends that
+//! users hold.
 
 use std::{
     fmt,
@@ -63,33 +64,33 @@ pub enum Overflow {
     Block,
     /// The oldest value inside is discarded to make room.
     DropOldest,
-    /// The new value is discarded; the send succeeds and says so ([`Sent::Dropped`]).
+    /// The new value is discarded. The send succeeds with [`Sent::Dropped`].
     DropNewest,
 }
 
 type OnDrop<T> = Box<dyn Fn(T) + Send + Sync>;
 
-/// What the ends of a channel share. It begins with the lock and the state, at the start of a cache
-/// line.
+/// The part that all ends of a channel share. It begins with the lock and the state, at the start
+/// of a cache line.
 #[repr(C, align(64))]
 pub(crate) struct Channel<T> {
     pub(crate) state: Lock<State<T>>,
     pub(crate) wait_memory: WaitMemory,
     kind: Kind,
-    /// The buffer is large enough for the two sides to work in turns, a batch each.
+    /// Whether the buffer is large enough for the two sides to work in turns, a batch each.
     pub(crate) holds_a_batch: bool,
-    /// Few channels have any.
+    /// None for most channels.
     extras: Option<Box<Extras<T>>>,
 }
 
-/// What a channel is told at its making and seldom needs.
+/// The options of a channel that few channels have and few operations need.
 struct Extras<T> {
     name: Option<std::sync::Arc<str>>,
     on_drop: Option<OnDrop<T>>,
 }
 
 impl<T> Channel<T> {
-    /// The lock, for the path of every message.
+    /// Locks, on the path of every message.
     #[inline(always)]
     fn lock(&self, is_task: bool) -> Guard<'_, State<T>> {
         self.state.lock_after(match self.holds_a_batch {
@@ -99,7 +100,7 @@ impl<T> Channel<T> {
         })
     }
 
-    /// Does what an operation left to be done outside the lock.
+    /// Does the work that an operation left for outside the lock.
     #[inline(always)]
     pub(crate) fn carry_out(&self, effects: &mut Effects<T>) {
         if effects.any {
@@ -110,7 +111,7 @@ impl<T> Channel<T> {
     #[inline(never)]
     fn carry_out_some(&self, effects: &mut Effects<T>) {
         let wake = effects.wake.take();
-        // One thing to do is done plainly, and is so nearly always.
+        // Nearly always there is only one thing to do, which needs no `FirstPanic`.
         match (&wake, &effects.discard, &effects.spare, effects.sampled) {
             (_, None, None, false) => return wake.into_iter().for_each(Waker::wake),
             (None, Some(_), None, false) => {
@@ -135,11 +136,11 @@ impl<T> Channel<T> {
         panics.resume();
     }
 
-    /// Carries out the effects of taking the value at `place`. Should one of them panic, the value
-    /// goes back first: the panic reaches the receiver, and so the value cannot.
+    /// Carries out the effects of taking the value at `place`. If one of them panics, the value
+    /// goes back to the channel first: the panic reaches the receiver, and so the value cannot.
     ///
     /// # Safety
-    /// The place holds a value; it still does afterwards, unless this unwinds.
+    /// The place holds a value. It still does afterwards, unless this unwinds.
     #[inline(always)]
     pub(crate) unsafe fn deliver(&self, effects: &mut Effects<T>, place: &mut MaybeUninit<T>) {
         if effects.any {
@@ -156,12 +157,13 @@ impl<T> Channel<T> {
         }
     }
 
-    /// Closes the channel for all ends.
+    /// Closes the channel for all ends. Returns whether this call closed it.
     pub(crate) fn close(&self) -> bool {
         self.close_with(|state| state.close())
     }
 
-    /// Closes if `change` says so, ends all parked operations, and discards what nobody can take.
+    /// Applies `change`. If it returns true, ends all parked operations and discards the values
+    /// that no receiver can take any more.
     fn close_with(&self, change: impl FnOnce(&mut State<T>) -> bool) -> bool {
         let mut state = self.state.lock();
         if !change(&mut state) {
@@ -175,7 +177,7 @@ impl<T> Channel<T> {
         loop {
             let (parked_senders, parked_receivers) = state.waiting();
             if parked_senders + parked_receivers > wakes.capacity() {
-                // Room is made outside the lock.
+                // The vector grows outside the lock.
                 drop(state);
                 wakes.reserve(WAKES_PER_ROUND);
                 state = self.state.lock();
@@ -204,14 +206,14 @@ impl<T> Channel<T> {
         Some(self.state.lock().capacity() as usize).filter(|_| self.kind != Kind::Unbounded)
     }
 
-    /// Notes the time; true when somebody observes this channel.
+    /// Records the time for the metrics. Returns true if the channel has observers.
     #[cold]
     fn note_time(&self) -> bool {
         let now = Instant::now();
         self.state.lock().counters.sample(now)
     }
 
-    /// Notes the time, and tells who observes this channel.
+    /// Records the time for the metrics, and pushes a snapshot to the observers.
     #[cold]
     fn sample(&self) {
         if self.note_time() {
@@ -240,7 +242,7 @@ impl<T> Channel<T> {
     }
 }
 
-/// A taken value whose receiver is being unwound: it goes back to the front.
+/// A taken value whose receive is unwinding. Dropping this puts the value back to the front.
 struct Undelivered<'a, T> {
     channel: &'a Channel<T>,
     place: &'a mut MaybeUninit<T>,
@@ -249,7 +251,7 @@ struct Undelivered<'a, T> {
 
 impl<T> Drop for Undelivered<'_, T> {
     fn drop(&mut self) {
-        // SAFETY: the place holds a value, which nobody else will take.
+        // SAFETY: the place holds a value, and nothing else takes it.
         let value = unsafe { self.place.assume_init_read() };
         let mut effects = Effects::none();
         self.channel.state.lock().give_back(self.ticket, value, &mut effects);

@@ -1,17 +1,18 @@
 //! A parked operation: a node that lives inside the operation itself (its future, or the waiting
 //! thread's stack) and is linked into its channel's list. Parking allocates nothing.
 //!
-//! Who may touch what:
-//! - `links` only under the channel's lock;
-//! - `slot` by the owner while the node is not WAITING, by the peer that took the node off its list
-//!   (under the lock) until it stores the outcome in `state`;
-//! - `state` is written under the lock; the owner may read it without. A peer's *last* touch of a
-//!   node is storing an outcome (Release); an owner that reads an outcome (Acquire) therefore owns
-//!   the whole node again and may free it without the lock.
-//! - An owner that wants to free a WAITING node takes the lock and unlinks it first.
+//! Which party may touch what:
+//! - `links`: only under the channel's lock.
+//! - `slot`: the owner while the node is not WAITING; the peer that took the node off its list
+//!   (under the lock) until that peer stores the outcome in `state`.
+//! - `state`: written under the lock, or by the owner while the node is in no list. The owner may
+//!   read it without the lock. A peer's *last* touch of a node is to store an outcome (Release). So
+//!   an owner that reads an outcome (Acquire) owns the whole node again and may free it without the
+//!   lock.
+//! - An owner that wants to free a WAITING node first takes the lock and unlinks the node.
 //!
-//! Nodes of a select share a [`Claim`]: a peer may use such a node only after winning the claim,
-//! and then the select's owner frees nothing before it has taken this channel's lock once more.
+//! The nodes of a select share a [`Claim`]. A peer may use such a node only after it has won the
+//! claim. The select's owner then frees nothing before it has taken this channel's lock once more.
 
 use std::{marker::PhantomPinned, mem::MaybeUninit, ptr::NonNull, task::Waker};
 
@@ -20,7 +21,7 @@ use crate::{
     sync::{AtomicU8, Ordering, Shared},
 };
 
-/// Not in any list; nothing has happened.
+/// In no list. Nothing has happened.
 pub(crate) const IDLE: u8 = 0;
 /// In a list.
 pub(crate) const WAITING: u8 = 1;
@@ -28,16 +29,17 @@ pub(crate) const WAITING: u8 = 1;
 pub(crate) const DONE: u8 = 2;
 /// Outcome: the channel closed.
 pub(crate) const CLOSED: u8 = 3;
-/// Outcome of a send attempt, never of a parked one: accepted and discarded by `DropNewest`.
+/// Outcome of a send attempt, never of a parked send: accepted and discarded by `DropNewest`.
 pub(crate) const DISCARDED: u8 = 4;
 
-/// A send whose value is gone: a reusable clause, until its refill, or one that gave it back.
+/// A send whose value is gone: a reusable clause until its refill, or a send that gave its value
+/// back.
 pub(crate) const SPENT: u8 = 5;
 
 /// What a parked sender wants.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Want {
-    /// To hand over the value in its slot; also every receiver's.
+    /// To hand over the value in its slot. Parked receivers carry this, too.
     Value,
     /// Room for a value it will send later.
     Permit,
@@ -45,8 +47,8 @@ pub(crate) enum Want {
 
 pub(crate) struct Node<T> {
     state: AtomicU8,
-    /// Written when the node is listed for the first time. Nothing in it needs dropping: whoever
-    /// takes a node off its list takes the waker.
+    /// Written when the node is listed for the first time. Nothing in it needs dropping: the party
+    /// that takes the node off its list takes the waker, too.
     links: Shared<MaybeUninit<Links<T>>>,
     slot: Shared<Option<T>>,
     _pinned: PhantomPinned,
@@ -61,17 +63,18 @@ pub(crate) struct Links<T> {
     pub(crate) ticket: u64,
 }
 
-/// What a listed node says about its owner.
+/// What a listed node tells its peers about its owner.
 pub(crate) struct Parked {
-    /// Whom to wake; none while the owner spins. A select's waker is in its claim instead.
+    /// Wakes the owner. None while the owner spins, and for a select, whose waker is in its claim.
     pub(crate) waker: Option<Waker>,
-    /// The select this node is a clause of, and which one.
+    /// The claim of the select that this node is a clause of, and the index of the clause.
     pub(crate) claim: Option<(NonNull<Claim>, u32)>,
     pub(crate) want: Want,
 }
 
 impl<T> Links<T> {
-    /// Whether a peer may have this operation: yes, or after winning the claim of its select.
+    /// Returns whether a peer may have this operation. If it is a clause of a select, the peer has
+    /// to win the claim.
     #[inline(always)]
     fn win(&mut self) -> bool {
         // SAFETY: a claim lives as long as any node of its select is in a list.
@@ -89,9 +92,9 @@ impl<T> Node<T> {
     pub(crate) fn new(value: Option<T>) -> Node<T> {
         let mut node = MaybeUninit::<Node<T>>::uninit();
         let place = node.as_mut_ptr();
-        // SAFETY: what is left unwritten is `MaybeUninit` (and, for the model checker's sake, is
-        // written after all). Field by field: an aggregate would be copied from a constant, links
-        // and all, for every message.
+        // SAFETY: the only field left unwritten is `MaybeUninit` (the model checker gets it written
+        // after all). Fields are written one by one: an aggregate would be copied from a constant,
+        // links included, for every message.
         unsafe {
             (&raw mut (*place).state).write(AtomicU8::new(IDLE));
             (&raw mut (*place).slot).write(Shared::new(value));
@@ -101,14 +104,15 @@ impl<T> Node<T> {
         }
     }
 
-    /// Puts a value that was taken into the slot, with its hand-off number, as a peer would.
+    /// Puts a value that the owner has taken into the slot, with its hand-off number, as a peer
+    /// would.
     ///
     /// # Safety
     /// The caller is the owner of a node that is IDLE.
     pub(crate) unsafe fn fill(&self, value: T, ticket: u64) {
         let nowhere = NonNull::from(self);
         let parked = Parked { waker: None, claim: None, want: Want::Value };
-        // SAFETY: the owner's alone.
+        // SAFETY: only the owner can reach an IDLE node.
         unsafe {
             self.links.with(|links| {
                 links.write(Links { previous: nowhere, next: nowhere, parked, ticket });
@@ -117,13 +121,13 @@ impl<T> Node<T> {
         }
     }
 
-    /// The state, as the owner sees it.
+    /// Returns the state, for the owner.
     #[inline(always)]
     pub(crate) fn state(&self) -> u8 {
         self.state.load(Ordering::Acquire)
     }
 
-    /// Sets a state with no peer looking, or under the lock.
+    /// Sets the state: while no peer can see the node, or under the lock.
     #[inline(always)]
     pub(crate) fn set_state(&self, state: u8) {
         self.state.store(state, Ordering::Release);
@@ -138,15 +142,16 @@ impl<T> Node<T> {
     }
 
     /// # Safety
-    /// The caller is the owner of a node that is not WAITING, or the peer that took it off its list.
+    /// The caller is the owner, and the node is not WAITING; or it is the peer that took the node
+    /// off its list.
     #[inline(always)]
     pub(crate) unsafe fn slot<R>(&self, f: impl FnOnce(&mut Option<T>) -> R) -> R {
         // SAFETY: exclusive by the caller's promise.
         unsafe { self.slot.with(f) }
     }
 
-    /// Ends a node that was taken off its list: stores `outcome` and returns whom to wake.
-    /// The node must not be touched afterwards.
+    /// Ends a node that was taken off its list: stores `outcome` and returns the waker to wake.
+    /// The caller must not touch the node afterwards.
     ///
     /// # Safety
     /// Under the channel's lock, on a node that [`List::claim_front`] returned.
@@ -166,7 +171,7 @@ impl<T> Node<T> {
     }
 }
 
-/// The parked operations of one side of a channel, first come first: a circle of nodes.
+/// The parked operations of one side of a channel, in order of arrival: a circular list of nodes.
 pub(crate) struct List<T> {
     head: Option<NonNull<Node<T>>>,
     len: u32,
@@ -206,7 +211,7 @@ impl<T> List<T> {
         self.len += 1;
     }
 
-    /// Takes a WAITING node off the list. Its state is the caller's to set.
+    /// Takes a WAITING node off the list. The caller sets its state.
     ///
     /// # Safety
     /// Under the channel's lock; the node is in this list.
@@ -228,8 +233,8 @@ impl<T> List<T> {
         self.len -= 1;
     }
 
-    /// Takes the first operation that is still to be had. Clauses of selects that were decided
-    /// elsewhere are dropped from the list on the way, so `None` means the list is now empty.
+    /// Takes the first operation that is still open. On the way it takes clauses of selects that
+    /// were decided elsewhere off the list, so `None` means that the list is now empty.
     ///
     /// # Safety
     /// Under the channel's lock. The node returned must be settled before the lock is released.
@@ -244,7 +249,7 @@ impl<T> List<T> {
         }
     }
 
-    /// Takes a node off and says whether it is to be had.
+    /// Takes a node off the list. Returns whether the caller may have its operation.
     ///
     /// # Safety
     /// Under the channel's lock; the node is in this list.
@@ -261,7 +266,7 @@ impl<T> List<T> {
         }
     }
 
-    /// Like [`List::claim_front`], for the first operation that is `fit`; others stay.
+    /// Like [`List::claim_front`], for the first operation that is `fit`. The others stay listed.
     ///
     /// # Safety
     /// As for [`List::claim_front`].

@@ -1,4 +1,4 @@
-//! Room taken ahead of its value.
+//! Permits: room that is taken ahead of its value.
 
 use std::{
     fmt, mem,
@@ -49,7 +49,7 @@ impl<'a, T> Permit<'a, T> {
         }
     }
 
-    /// Sends a value into the room. Fails only when the channel was closed meanwhile.
+    /// Sends a value into the room. Fails only if the channel was closed meanwhile.
     ///
     /// ```
     /// let (tx, rx) = marline_channel::bounded(1);
@@ -142,7 +142,7 @@ impl<'a, T> sealed::Action for Reserve<'a, T> {
         {
             return Poll::Ready(Err(error));
         }
-        // SAFETY: pinned, and `drop` leaves.
+        // SAFETY: the node is pinned, and `drop` leaves.
         unsafe { self.tx.channel.poll_reserve(&self.node, waker) }
             .map(|outcome| self.result(outcome))
     }
@@ -169,7 +169,7 @@ impl<T> Drop for Reserve<'_, T> {
             && !self.tx.channel.leave(&self.node, Side::Send, ErrorKind::Cancelled)
             && self.node.state() == DONE
         {
-            // Granted and never looked at: the room goes back.
+            // The permit was granted, but the user never got it: the room goes back.
             drop(Permit { tx: self.tx });
         }
     }

@@ -1,4 +1,4 @@
-//! Receiving one value.
+//! The receive of one value.
 
 use std::{
     mem::MaybeUninit,
@@ -22,8 +22,8 @@ use crate::{
 /// The operation [`Receiver::recv`] returns.
 pub type Receiving<'a, T> = Op<Recv<'a, T>>;
 
-/// The action of [`Receiving`]. Dropping it at any moment loses nothing: a value it was handed
-/// goes back to the front of the channel.
+/// The action of [`Receiving`]. Dropping it at any moment loses nothing: a value that was already
+/// handed to it goes back to the front of the channel.
 pub struct Recv<'a, T> {
     rx: &'a Receiver<T>,
     pub(crate) node: Node<T>,
@@ -55,7 +55,7 @@ impl<T> Recv<'_, T> {
         let mut place = MaybeUninit::uninit();
         let take = self.rx.channel.take_slowly(state, &mut place, false);
         match take {
-            // SAFETY: taken, so the place is written.
+            // SAFETY: a value was taken, so the place is written.
             Take::Taken => _ = output.write(Ok(unsafe { place.assume_init() })),
             Take::Closed => _ = output.write(Err(ErrorKind::Closed.into())),
             Take::Empty => {}
@@ -73,9 +73,9 @@ impl<T> sealed::Action for Recv<'_, T> {
             return Poll::Ready(Err(ErrorKind::Closed.into()));
         }
         let mut place = MaybeUninit::uninit();
-        // SAFETY: pinned, and `drop` leaves.
+        // SAFETY: the node is pinned, and `drop` leaves.
         match unsafe { self.rx.channel.poll_recv(&self.node, &mut place, waker) } {
-            // SAFETY: taken, so the place is written.
+            // SAFETY: a value was taken, so the place is written.
             Poll::Ready(Take::Taken) => Poll::Ready(Ok(unsafe { place.assume_init() })),
             Poll::Ready(_) => Poll::Ready(Err(ErrorKind::Closed.into())),
             Poll::Pending => Poll::Pending,
@@ -89,7 +89,7 @@ impl<T> sealed::Action for Recv<'_, T> {
         }
         let mut place = MaybeUninit::uninit();
         match self.rx.channel.take(&mut place, is_task, false) {
-            // SAFETY: taken, so the place is written.
+            // SAFETY: a value was taken, so the place is written.
             Take::Taken => Some(Ok(unsafe { place.assume_init() })),
             Take::Closed => Some(Err(ErrorKind::Closed.into())),
             Take::Empty => None,

@@ -1,7 +1,8 @@
-//! Property test: random operations on a real channel beside a reference that says, in the plainest
-//! terms, what must happen. After every step results, wake-ups, length and invariants are compared.
+//! Property test: random operations on a real channel beside a reference, which says in the
+//! plainest terms what must happen. After every step the test compares results, wake-ups, length
+//! and invariants.
 //!
-//! One thread, so each run is decided by its seed; `MARLINE_SEED=n` replays one.
+//! The test has one thread, so the seed decides each run. `MARLINE_SEED=n` replays one run.
 
 use std::{
     collections::{BTreeMap, HashMap, VecDeque},
@@ -20,7 +21,7 @@ use crate::{CancelToken, ErrorKind, lock::Hint};
 const SEEDS: u64 = 3_000;
 const STEPS: usize = 400;
 
-/// A small generator that is the same everywhere.
+/// A small random generator, with the same numbers on every machine.
 struct Random(u64);
 
 impl Random {
@@ -34,7 +35,7 @@ impl Random {
 
 type Id = usize;
 
-/// How an operation stands in the reference.
+/// How an operation ended.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum OperationOutcome {
     Sent,
@@ -44,7 +45,7 @@ enum OperationOutcome {
     Permitted,
 }
 
-/// What a parked sender brings: a value, or the wish for a permit.
+/// What a parked sender wants: to send this value, or, if None, a permit.
 type Wish = Option<u64>;
 
 #[derive(Default)]
@@ -219,7 +220,7 @@ struct Live<'a> {
 }
 
 impl<'a> Live<'a> {
-    /// Polls; a permit is handed to `permits`.
+    /// Polls the operation. A permit goes to `permits`.
     fn poll(&mut self, permits: &mut Vec<Permit<'a, u64>>) -> Poll<OperationOutcome> {
         let waker = Waker::from(self.bell.clone());
         let mut context = Context::from_waker(&waker);
@@ -250,9 +251,9 @@ impl<'a> Live<'a> {
     }
 }
 
-/// Outcomes are compared without hand-off numbers, which users do not see.
-fn plain(stand: OperationOutcome) -> OperationOutcome {
-    match stand {
+/// Returns an outcome without its hand-off number, which users do not see.
+fn plain(outcome: OperationOutcome) -> OperationOutcome {
+    match outcome {
         OperationOutcome::Got { value, .. } => OperationOutcome::Got { ticket: 0, value },
         other => other,
     }
@@ -316,11 +317,11 @@ fn run(seed: u64) {
                 let mut new = Live { id: next_id, op, bell: Arc::default(), token };
                 match (new.poll(&mut permits), expected) {
                     (Poll::Pending, None) => live.push(new),
-                    (Poll::Ready(stand), Some(expected)) => assert_eq!(stand, expected),
+                    (Poll::Ready(outcome), Some(expected)) => assert_eq!(outcome, expected),
                     (polled, expected) => panic!("{polled:?}, expected {expected:?}"),
                 }
             }
-            // An old one is polled again, dropped, or cancelled.
+            // A live operation, polled again, dropped, or cancelled.
             18..=31 if !live.is_empty() => {
                 let at = random.below(live.len());
                 let settled = reference.settled.get(&live[at].id).copied();
@@ -329,8 +330,8 @@ fn run(seed: u64) {
                 match random.below(3) {
                     0 => match (live[at].poll(&mut permits), settled) {
                         (Poll::Pending, None) => {}
-                        (Poll::Ready(stand), Some(expected)) => {
-                            assert_eq!(plain(stand), plain(expected));
+                        (Poll::Ready(outcome), Some(expected)) => {
+                            assert_eq!(plain(outcome), plain(expected));
                             reference.settled.remove(&live[at].id);
                             live.swap_remove(at);
                         }
@@ -400,8 +401,8 @@ fn run(seed: u64) {
         assert_eq!(*discarded.lock().unwrap(), reference.discarded);
         let (empty, full) = (tx.channel.state.says(Hint::EMPTY), tx.channel.state.says(Hint::FULL));
         let state = tx.channel.state.lock();
-        assert!(!(empty && state.could_take()), "the lock says that there is nothing");
-        assert!(!(full && state.could_offer()), "the lock says that there is no room");
+        assert!(!(empty && state.could_take()), "the hint says empty, but a receive could end");
+        assert!(!(full && state.could_offer()), "the hint says full, but a send could end");
         state.check_invariants();
         assert_eq!(state.waiting(), (reference.senders.len(), reference.receivers.len()));
     }

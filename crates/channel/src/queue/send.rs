@@ -1,4 +1,4 @@
-//! Sending one value.
+//! The send of one value.
 
 use std::{
     mem::MaybeUninit,
@@ -19,8 +19,8 @@ use crate::{
 };
 
 /// How a successful send ended.
-// A whole word: a caller that reads a result word by word, as compilers have it do, would wait for
-// a single byte to leave the store buffer first.
+// A whole word: compilers have a caller read a result word by word. With a single byte it would
+// first wait for that byte to leave the store buffer.
 #[repr(usize)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Sent {
@@ -34,8 +34,8 @@ pub enum Sent {
 /// The operation [`Sender::send`] returns.
 pub type Sending<'a, T> = Op<SendValue<'a, T>>;
 
-/// The action of [`Sending`]. Dropping it while it waits drops its value; to keep the value, poll
-/// it by reference and use [`Op::into_unsent`].
+/// The action of [`Sending`]. Dropping it while it waits drops its value. To keep the value, poll
+/// the operation by reference and use [`Op::into_unsent`].
 pub struct SendValue<'a, T> {
     tx: &'a Sender<T>,
     pub(crate) node: Node<T>,
@@ -83,10 +83,10 @@ impl<'a, T> SendValue<'a, T> {
         SendError::new(kind, self.take_value().expect("an unsent value is there"))
     }
 
-    /// The value, unless it was sent. Not for a parked operation.
+    /// Takes the value, unless it was sent. The operation must not be parked.
     fn take_value(&self) -> Option<T> {
         debug_assert!(self.node.state() != WAITING);
-        // SAFETY: the owner of a node that is not WAITING.
+        // SAFETY: the caller is the owner of a node that is not WAITING.
         unsafe { self.node.slot(|slot| slot.take()) }
     }
 }
@@ -99,7 +99,7 @@ impl<T> sealed::Action for SendValue<'_, T> {
         if self.tx.is_released() && self.node.state() == IDLE {
             return Poll::Ready(self.result(CLOSED));
         }
-        // SAFETY: pinned, and `drop` leaves.
+        // SAFETY: the node is pinned, and `drop` leaves.
         unsafe { self.tx.channel.poll_send(&self.node, waker) }.map(|outcome| self.result(outcome))
     }
 
@@ -179,17 +179,17 @@ impl<T> Sending<'_, T> {
         value
     }
 
-    /// Marks a clause whose value is gone. Not while it is parked.
+    /// Marks a clause whose value is gone. The clause must not be parked.
     pub(crate) fn spend(self: Pin<&mut Self>) {
         self.inner().node.set_state(SPENT);
     }
 
-    /// Gives a clause that is not parked another value; returns the one it had.
+    /// Gives a clause that is not parked another value. Returns the value that it had.
     pub(crate) fn refill(self: Pin<&mut Self>, value: T) -> Option<T> {
         let node = &self.into_ref().get_ref().inner().node;
         debug_assert!(node.state() != WAITING);
         node.set_state(IDLE);
-        // SAFETY: the owner of a node that is not WAITING.
+        // SAFETY: the caller is the owner of a node that is not WAITING.
         unsafe { node.slot(|slot| slot.replace(value)) }
     }
 }

@@ -1,18 +1,20 @@
-//! The decisions of a queue channel, one for all four kinds: rendezvous is capacity 0, unbounded
+//! The decisions of a queue channel. The four kinds share them: rendezvous is capacity 0, unbounded
 //! is capacity without end, conflated is capacity 1 with `DropOldest`.
 //!
-//! Every function runs under the channel's lock and runs no user code: what is to be woken or
-//! dropped leaves through [`Effects`], and the caller deals with it after unlocking.
+//! Every function runs under the channel's lock and runs no user code: wakers to wake and values to
+//! drop leave through [`Effects`], and the caller carries them out after unlocking.
 //!
-//! What always holds when the lock is free ([`State::check_invariants`]):
-//! 1. a receiver waits only when there is nothing to take: nothing buffered, nothing returned, no
-//!    parked sender with a value;
-//! 2. a sender waits only when there is no room;
-//! 3. nobody waits on a closed channel; nothing is held on one without receivers.
+//! Invariants when the lock is free (tests call `State::check_invariants`):
+//! 1. A receiver waits only if there is nothing to take: nothing buffered, nothing returned, no
+//!    parked sender with a value.
+//! 2. A sender waits only if there is no room.
+//! 3. No operation waits on a closed channel (once the close has ended them, round by round), and
+//!    a channel without receivers holds no value.
 //!
-//! They are kept by doing the whole hand-off in one step: whoever makes room admits the first
-//! parked sender before it unlocks, and whoever brings a value gives it to the first parked
-//! receiver. So parked operations are served in order, and a loop of `try_*` cannot overtake them.
+//! Every operation keeps them by doing the whole hand-off in one step: an operation that makes room
+//! admits the first parked sender before it unlocks, and an operation that brings a value gives it
+//! to the first parked receiver. So parked operations are served in order, and a loop of `try_*`
+//! cannot overtake them.
 
 mod counting;
 mod effects;
@@ -53,28 +55,29 @@ pub(crate) struct State<T> {
     capacity: u32,
     /// Room promised to permits.
     reserved: u32,
-    /// Values that went from hand to hand, past the buffer.
+    /// How many values went straight from a send to a receive, past the buffer.
     direct: u64,
     measure: Option<fn(&T) -> usize>,
     overflow: Overflow,
     closed: bool,
     // ---- further away ----
     blocks: Blocks<T>,
-    /// Its receives are those that the buffer's head does not tell of, less what left the buffer
-    /// otherwise, and wrap around zero; its sends are not used.
+    /// Its `recvs` is what to add to the buffer's head and `direct`: the receives that those do not
+    /// tell of, minus the values that came back or left in another way. It wraps around zero. Its
+    /// `sends` is not used.
     pub(crate) counters: Counters,
-    /// Values whose receive was dropped after the hand-off, by hand-off number, the oldest last;
-    /// taken first.
+    /// Values whose receive was dropped after the hand-off, by hand-off number, the oldest last.
+    /// They are received before all others.
     returned: Vec<(u64, T)>,
     pub(super) senders: u32,
     pub(super) receivers: u32,
 }
 
-// SAFETY: the buffer and the lists point at values and at nodes that are only touched under the lock
-// this state lives behind (or by the rules of `node`); those hold wakers and values, all `Send`.
+// SAFETY: the buffer and the lists point at values and at nodes. Those are only touched under the
+// lock of this state (or by the rules of `node`). Nodes hold wakers and values, all `Send`.
 unsafe impl<T: Send> Send for State<T> {}
 
-/// The wakers of one round of a close.
+/// The most operations that one round of a close ends, under one lock.
 pub(crate) const WAKES_PER_ROUND: usize = 32;
 
 impl<T> State<T> {
@@ -132,8 +135,9 @@ impl<T> State<T> {
             || self.len() + u64::from(self.reserved) < u64::from(self.capacity)
     }
 
-    /// Sets the stops of the buffer: how far values may come and go the quick way. After every slow
-    /// move of a value; what comes meanwhile, and would be passed by, halts the buffer.
+    /// Sets the stops of the buffer: how far values may come and go by the fast path. Runs after
+    /// every slow move of a value. Between two runs, any change that the fast path would pass by
+    /// halts the buffer.
     fn set_stops(&mut self) {
         let plain = self.returned.is_empty() && self.measure.is_none();
         let room = match self.capacity {
@@ -152,7 +156,7 @@ impl<T> State<T> {
         let until = if !plain || !self.waiting_senders.is_empty() {
             self.buffer.head()
         } else if self.closed {
-            // There is something to be told after the last one.
+            // After the last value a receive has to report the close.
             self.counters.next_sampled_recv(self.buffer.head()).min(self.buffer.tail())
         } else {
             self.counters.next_sampled_recv(self.buffer.head())
@@ -165,7 +169,7 @@ impl<T> State<T> {
         self.buffer.halt_out();
     }
 
-    /// Has the next operation sampled.
+    /// Makes the next operation one that is sampled.
     pub(super) fn sample_next(&mut self) {
         self.halt();
         self.counters.sample_next();
@@ -173,17 +177,18 @@ impl<T> State<T> {
 
     // ---- sending -------------------------------------------------------------------------
 
-    /// Takes the value out of `value` if the channel can have it now.
+    /// Takes the value out of `value` if the channel can accept it now.
     #[inline(always)]
     pub(crate) fn offer(&mut self, value: &mut Option<T>, effects: &mut Effects<T>) -> Offer {
         if self.offer_quickly(value) { Offer::Sent } else { self.offer_slowly(value, effects) }
     }
 
-    /// Does that when there is nothing to it: no effects, nobody to think of.
+    /// The fast path of [`State::offer`]: no effects, no parked operation to consider. Returns
+    /// false, and does nothing, if it does not apply.
     #[inline(always)]
     pub(crate) fn offer_quickly(&mut self, value: &mut Option<T>) -> bool {
         let Some(offered) = value else { return false };
-        // SAFETY: what was moved into the buffer is made `None` without being dropped.
+        // SAFETY: a value that was moved into the buffer is overwritten by `None`, not dropped.
         unsafe {
             let pushed = self.buffer.push_quickly(offered);
             if pushed {
@@ -194,14 +199,14 @@ impl<T> State<T> {
         }
     }
 
-    /// Does that in every case.
+    /// The slow path of [`State::offer`], for every case.
     #[inline(always)]
     pub(crate) fn offer_slowly(
         &mut self,
         value: &mut Option<T>,
         effects: &mut Effects<T>,
     ) -> Offer {
-        // Before anybody is claimed for it.
+        // Checked before a receiver is claimed for the value.
         assert!(value.is_some(), "{NOTHING_TO_SEND}");
         if self.closed {
             count!(self.counters, send_closed += 1);
@@ -224,7 +229,7 @@ impl<T> State<T> {
                 Offer::Discarded
             }
             Overflow::DropOldest => {
-                // Nothing, when all the room is promised to permits.
+                // None, if all the room is promised to permits.
                 let oldest = self.pop_held();
                 count!(self.counters, dropped_oldest += u64::from(oldest.is_some()));
                 effects.discard(oldest.filter(|_| !broken("drop-oldest-tells")));
@@ -235,11 +240,11 @@ impl<T> State<T> {
         }
     }
 
-    /// Moves a value behind those held. The stops are the caller's to set.
+    /// Moves a value into the buffer, behind the others. The caller sets the stops.
     fn accept(&mut self, value: &mut Option<T>, effects: &mut Effects<T>) {
         let offered = value.as_mut().expect("an offered value");
         self.count_sent(self.buffer.tail(), offered, effects);
-        // SAFETY: moved into the buffer, and so made `None` without being dropped.
+        // SAFETY: the value is moved into the buffer, and so overwritten by `None`, not dropped.
         unsafe {
             self.buffer.push_slowly(&mut self.blocks, offered);
             ptr::write(value, None);
@@ -252,7 +257,7 @@ impl<T> State<T> {
         unsafe { self.waiting_receivers.claim_front() }
     }
 
-    /// Sends a value from hand to hand.
+    /// Hands a value straight to a claimed receiver, past the buffer.
     fn pass_on(&mut self, receiver: NonNull<Node<T>>, value: T, effects: &mut Effects<T>) {
         self.direct += 1;
         self.count_sent(self.direct, &value, effects);
@@ -261,15 +266,15 @@ impl<T> State<T> {
         effects.wake(waker);
     }
 
-    /// The number of the last value that left, from the buffer or from hand to hand: values that go
-    /// back are put in this order.
+    /// Returns the hand-off number of the last value that left, out of the buffer or past it.
+    /// Returned values are ordered by it.
     fn ticket(&self) -> u64 {
         self.direct + self.buffer.head()
     }
 
-    /// Gives a value to a claimed receiver.
+    /// Settles a claimed receiver with a value, and returns its waker.
     fn hand_over(receiver: NonNull<Node<T>>, value: T, ticket: u64) -> Option<Waker> {
-        // SAFETY: the node was claimed, so its slot is ours until it is settled.
+        // SAFETY: the node was claimed, so its slot is this peer's until it is settled.
         unsafe {
             receiver.as_ref().links(|links| links.ticket = ticket);
             receiver.as_ref().slot(|slot| *slot = Some(value));
@@ -288,7 +293,7 @@ impl<T> State<T> {
         self.buffer.halt_out();
     }
 
-    /// Room may have appeared: lets the first parked sender in.
+    /// Admits the first parked sender, if there is room now.
     #[inline(always)]
     fn admit(&mut self, effects: &mut Effects<T>) {
         if !self.waiting_senders.is_empty() {
@@ -297,13 +302,13 @@ impl<T> State<T> {
     }
 
     fn admit_first(&mut self, effects: &mut Effects<T>) {
-        // The parked senders of a closed channel are told so, round by round.
+        // The close itself ends the parked senders of a closed channel, round by round.
         if self.closed || !self.has_room() {
             return;
         }
         // SAFETY: under the lock; the node is settled below.
         let Some(sender) = (unsafe { self.waiting_senders.claim_front() }) else { return };
-        // SAFETY: the node was claimed, so its slot is ours until it is settled.
+        // SAFETY: the node was claimed, so its slot is this peer's until it is settled.
         unsafe {
             match sender.as_ref().links(|links| links.parked.want) {
                 Want::Permit => self.reserve(),
@@ -341,10 +346,10 @@ impl<T> State<T> {
         self.set_stops();
     }
 
-    /// Sends a value into a permit's room, which is used up either way; it stays in `value` when
-    /// the channel is closed. A permit is a promise: values that went back may have filled the
-    /// channel meanwhile, and the value is accepted all the same. The room left over by a value that
-    /// went straight to a receiver is for the next sender, whose wake-up is in `then`.
+    /// Sends a value into a permit's room. The room is used up either way. The value stays in
+    /// `value` if the channel is closed. A permit is a promise: the value is accepted even if
+    /// returned values have filled the channel meanwhile. If the value goes straight to a receiver,
+    /// its room is left over for the next sender, whose wake-up is in `then`.
     pub(super) fn send_reserved(
         &mut self,
         value: &mut Option<T>,
@@ -369,7 +374,7 @@ impl<T> State<T> {
     #[inline(always)]
     pub(crate) fn take(&mut self, place: &mut MaybeUninit<T>, effects: &mut Effects<T>) -> Take {
         match self.take_quickly() {
-            // SAFETY: a value that was taken out, and moves on once.
+            // SAFETY: the value was taken out of the buffer, and moves on once.
             Some(slot) => place.write(unsafe { slot.read() }),
             None => return self.take_slowly(place, effects),
         };
@@ -377,20 +382,21 @@ impl<T> State<T> {
         Take::Taken
     }
 
-    /// Takes the next value when there is nothing to it: no effects, nobody to think of. It is where
-    /// this says, for the caller to move on before the lock is released.
+    /// The fast path of [`State::take`]: no effects, no parked operation to consider. Returns where
+    /// the value is. The caller moves it from there before it releases the lock.
     #[inline(always)]
     pub(crate) fn take_quickly(&mut self) -> Option<NonNull<T>> {
         self.buffer.pop_quickly()
     }
 
-    /// Whether a receive would find nothing, as far as can be told at a glance.
+    /// Whether a receive would find nothing, as far as the buffer alone can tell. False may mean
+    /// that only the slow path can tell.
     #[inline(always)]
     pub(crate) fn is_plainly_empty(&self) -> bool {
         self.buffer.is_plainly_empty()
     }
 
-    /// Like [`State::take`], in every case.
+    /// The slow path of [`State::take`], for every case.
     #[inline(always)]
     pub(crate) fn take_slowly(
         &mut self,
@@ -401,7 +407,7 @@ impl<T> State<T> {
             return self.take_held(place, effects);
         }
         if let Some(sender) = self.claim_sender_with_value() {
-            // SAFETY: the node was claimed, so its slot is ours until it is settled.
+            // SAFETY: the node was claimed, so its slot is this peer's until it is settled.
             unsafe {
                 let value = sender.as_ref().slot(|slot| slot.take());
                 let value = place.write(value.expect("a parked sender has its value"));
@@ -428,7 +434,7 @@ impl<T> State<T> {
         } else {
             let slot = self.buffer.pop_slowly(&mut self.blocks).expect("something is held");
             effects.ticket = self.ticket();
-            // SAFETY: a value that was taken out, and moves on once.
+            // SAFETY: the value was taken out of the buffer, and moves on once.
             place.write(unsafe { slot.read() })
         };
         self.count_received(self.buffer.head(), value, effects);
@@ -437,19 +443,19 @@ impl<T> State<T> {
         Take::Taken
     }
 
-    /// Removes the oldest value inside, returned ones first, without anybody receiving it.
+    /// Removes the oldest value, returned values first, without a receive.
     fn pop_held(&mut self) -> Option<T> {
         if let Some((_, value)) = self.returned.pop() {
             return Some(value);
         }
         let slot = self.buffer.pop_slowly(&mut self.blocks)?;
         self.adjust_recvs(-1);
-        // SAFETY: a value that was taken out, and moves on once.
+        // SAFETY: the value was taken out of the buffer, and moves on once.
         Some(unsafe { slot.read() })
     }
 
-    /// The first parked sender that brings a value. Those that want a permit wait for room, and a
-    /// hand-off takes none, so passing them by is fair.
+    /// Claims the first parked sender that brings a value. Passing by the senders that want a
+    /// permit is fair: they wait for room, and a hand-off takes none.
     fn claim_sender_with_value(&mut self) -> Option<NonNull<Node<T>>> {
         // SAFETY: under the lock; the caller settles the node.
         unsafe { self.waiting_senders.claim_first(|links| links.parked.want == Want::Value) }
@@ -466,8 +472,8 @@ impl<T> State<T> {
         self.buffer.halt_in();
     }
 
-    /// Puts back a value that was handed to a receive which was dropped before it was looked at:
-    /// as though that receive had never been there.
+    /// Puts back a value whose receive was dropped after the hand-off, before its owner read the
+    /// value: as though that receive had never been there.
     pub(crate) fn give_back(&mut self, ticket: u64, value: T, effects: &mut Effects<T>) {
         let bytes = self.measure.map_or(0, |measure| Self::measured(measure, &value));
         let received = &mut self.counters.totals.bytes_received;
@@ -495,10 +501,10 @@ impl<T> State<T> {
 
     // ---- leaving -------------------------------------------------------------------------
 
-    /// Takes a parked operation off its list, if it is still there; says whether it was.
+    /// Takes a parked operation off its list, if it is still there. Returns whether it was.
     ///
     /// # Safety
-    /// The node belongs to this channel and, when WAITING, to the side given.
+    /// The node belongs to this channel and, if it is WAITING, is in the list that `sender` names.
     pub(crate) unsafe fn unpark(&mut self, node: &Node<T>, sender: bool) -> bool {
         if node.state() != WAITING {
             return false;
@@ -510,7 +516,8 @@ impl<T> State<T> {
         true
     }
 
-    /// Closes the channel. Parked operations are ended by [`State::end_waiting`].
+    /// Closes the channel. Returns whether it was open. [`State::end_waiting`] ends the parked
+    /// operations.
     pub(super) fn close(&mut self) -> bool {
         let first = !self.closed;
         self.closed = true;
@@ -518,14 +525,14 @@ impl<T> State<T> {
         first
     }
 
-    /// One sender fewer; true when that closed the channel.
+    /// Counts one sender fewer. Returns true if that closed the channel.
     pub(super) fn release_sender(&mut self) -> bool {
         self.senders -= 1;
         self.senders == 0 && self.close()
     }
 
-    /// One receiver fewer; true when it was the last: the channel is closed, and what it holds is
-    /// undelivered.
+    /// Counts one receiver fewer. Returns true if it was the last: then the channel is closed, and
+    /// the values in it are undelivered.
     pub(super) fn release_receiver(&mut self) -> bool {
         self.receivers -= 1;
         if self.receivers == 0 {
@@ -534,7 +541,8 @@ impl<T> State<T> {
         self.receivers == 0
     }
 
-    /// Ends up to a round's worth of parked operations of a closed channel; true when none are left.
+    /// Ends up to [`WAKES_PER_ROUND`] parked operations of a closed channel. Returns true if none
+    /// are left.
     pub(super) fn end_waiting(&mut self, wakes: &mut Vec<Waker>) -> bool {
         debug_assert!(self.closed);
         for _ in 0..WAKES_PER_ROUND {
@@ -550,13 +558,13 @@ impl<T> State<T> {
                     return true;
                 }
             };
-            // SAFETY: claimed above; a sender's value stays in its slot.
+            // SAFETY: the node was claimed above. A sender's value stays in its slot.
             wakes.extend(unsafe { Node::settle(node, CLOSED) });
         }
         false
     }
 
-    /// Empties a channel without receivers.
+    /// Takes all values out of a channel without receivers.
     pub(super) fn take_undelivered(&mut self) -> impl Iterator<Item = T> + use<T> {
         debug_assert!(self.receivers == 0);
         count!(self.counters, undelivered += self.len());
@@ -566,7 +574,7 @@ impl<T> State<T> {
         returned.into_iter().rev().map(|(_, value)| value).chain(buffered)
     }
 
-    /// What the next one to come would find, as far as can be told at a glance.
+    /// Returns what the next operation would find, as far as this can tell without a search.
     pub(crate) fn hint(&self) -> Hint {
         if self.closed {
             return Hint::NONE;
@@ -611,15 +619,15 @@ impl<T> State<T> {
         let nothing = self.len() == 0 && !self.is_value_parked();
         assert!(!self.is_receiver_parked() || nothing, "1: a receiver waits beside a value");
         assert!(!sender_parked || !self.has_room(), "2: a sender waits beside room");
-        assert!(!self.closed || senders + receivers == 0, "3: somebody waits on a closed channel");
-        assert!(self.receivers > 0 || self.len() == 0, "3: values held for nobody");
+        assert!(!self.closed || senders + receivers == 0, "3: operations wait on a closed channel");
+        assert!(self.receivers > 0 || self.len() == 0, "3: values without a receiver");
         assert!(self.returned.iter().rev().is_sorted_by_key(|(ticket, _)| *ticket));
         self.buffer.check_stops(&self.blocks);
-        assert!(!self.closed || !self.buffer.is_plainly_empty(), "a close may be passed by");
+        assert!(!self.closed || !self.buffer.is_plainly_empty(), "a receive may miss the close");
         let plain = self.returned.is_empty() && self.capacity > 0;
         let plainly_in = plain && !self.closed && self.reserved == 0 && receivers == 0;
-        assert!(plainly_in || self.buffer.is_stopped_in(), "a send may pass something by");
-        assert!(plain && senders == 0 || self.buffer.is_stopped_out(), "a receive may, too");
+        assert!(plainly_in || self.buffer.is_stopped_in(), "a fast send may pass something by");
+        assert!(plain && senders == 0 || self.buffer.is_stopped_out(), "a fast receive may, too");
         let room = u64::from(self.capacity).saturating_sub(self.buffer.len());
         assert!(self.buffer.until_stop_in() <= room || self.capacity == UNBOUNDED);
     }
@@ -640,7 +648,7 @@ mod tests {
         let mut state = State::<u8>::new(1, Overflow::Block, None);
         state.try_reserve().unwrap();
         let node = Node::new(Some(7));
-        // SAFETY: a local that stays where it is until it has been settled.
+        // SAFETY: the node is a local that does not move before it is settled.
         unsafe {
             let parked = Parked { waker: None, claim: None, want: Want::Value };
             state.park_sender(NonNull::from(&node), parked);

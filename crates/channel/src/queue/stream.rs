@@ -1,4 +1,4 @@
-//! Receiving as a `Stream`.
+//! A receiver as a `Stream`.
 
 use std::{
     mem::MaybeUninit,
@@ -32,11 +32,11 @@ pub struct ReceiverStream<T> {
 
 // SAFETY: the node is shared with peers by the rules of `node`, which send `T` across threads.
 unsafe impl<T: Send> Send for ReceiverStream<T> {}
-// SAFETY: through a shared reference nothing of the node can be reached.
+// SAFETY: a shared reference gives no access to the node.
 unsafe impl<T: Send> Sync for ReceiverStream<T> {}
 
 impl<T> Receiver<T> {
-    /// This end as a `Stream` (feature `stream`).
+    /// Turns this end into a `Stream` (feature `stream`).
     ///
     /// ```
     /// use futures_util::StreamExt;
@@ -50,7 +50,7 @@ impl<T> Receiver<T> {
         ReceiverStream { node: Node::new(None), rx: self }
     }
 
-    /// Another end of this channel as a `Stream` (feature `stream`).
+    /// Returns another end of this channel as a `Stream` (feature `stream`).
     ///
     /// ```
     /// use futures_util::StreamExt;
@@ -73,7 +73,7 @@ impl<T> Stream for ReceiverStream<T> {
             return Poll::Ready(None);
         }
         let mut place = MaybeUninit::uninit();
-        // SAFETY: pinned, and `drop` leaves; the place is written when it says so.
+        // SAFETY: the node is pinned, and `drop` leaves; the place is written if a value was taken.
         unsafe {
             let polled = self.rx.channel.poll_recv(&self.node, &mut place, Some(context.waker()));
             polled.map(|take| (take == Take::Taken).then(|| place.assume_init()))

@@ -1,9 +1,10 @@
-//! How an operation attempts, parks, is told, and leaves: the same steps for every operation on a
-//! queue channel, whatever it wants.
+//! How an operation attempts, parks, is settled, and leaves: the same steps for every operation on
+//! a queue channel.
 //!
 //! Wakers are cloned and dropped outside the lock, since they are user code. So an operation that
-//! has to park with one attempts twice: once to see that it must park, and once more under the
-//! lock in which it parks; unless the lock's hint says beforehand that it will park.
+//! has to park with a waker attempts twice: once to see that it must park, and once more under the
+//! same lock in which it parks. It saves the first attempt if the lock's hint says beforehand that
+//! it will park.
 
 use std::{
     mem::MaybeUninit,
@@ -23,26 +24,26 @@ use crate::{
     sync::broken,
 };
 
-/// Which list of the channel a node is for.
+/// The list of the channel that a node goes into.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Side {
     Send,
     Receive,
 }
 
-/// What is said of a send that is used again after it has ended.
+/// The panic message of a send that is used again after it has ended.
 pub(super) const NOTHING_TO_SEND: &str =
-    "a send that has given up its value is used again: make another with `send`";
+    "a send that no longer has its value was used again: create another one with `send`";
 
-/// Releases the lock and says what the next one would find.
+/// Releases the lock and leaves the hint of what the next operation would find.
 fn unlock<T>(state: Guard<'_, State<T>>) {
     let hint = state.hint();
     state.release(hint);
 }
 
 impl<T> Channel<T> {
-    /// Attempts; parks `node` when the attempt gives nothing. Who comes without the lock expects
-    /// to park.
+    /// Attempts, and parks `node` if the attempt returns None. A caller that passes no lock in
+    /// `state` expects to park.
     ///
     /// # Safety
     /// The node is pinned, IDLE, and will leave (see [`Channel::leave`]) before it goes.
@@ -86,7 +87,7 @@ impl<T> Channel<T> {
         Poll::Pending
     }
 
-    /// Sees to it that a parked node wakes `waker`. Ready when the node was settled meanwhile.
+    /// Makes sure that a parked node wakes `waker`. Ready if a peer settled the node meanwhile.
     fn renew(&self, node: &Node<T>, waker: Option<&Waker>) -> Poll<u8> {
         let Some(waker) = waker else {
             return match node.state() {
@@ -97,7 +98,7 @@ impl<T> Channel<T> {
         let state = self.state.lock();
         // SAFETY: under the lock.
         let same = unsafe {
-            // A select that was leaked no longer speaks for it.
+            // The node was perhaps a clause of a select that was leaked: that claim is over.
             node.links(|links| {
                 links.parked.claim = None;
                 links.parked.waker.as_ref().is_some_and(|held| held.will_wake(waker))
@@ -119,7 +120,8 @@ impl<T> Channel<T> {
         Poll::Ready(node.state())
     }
 
-    /// Takes a node off its list, if it is parked, and counts why; false when a peer was faster.
+    /// Takes a node off its list, if it is parked, and counts the reason. Returns false if a peer
+    /// settled the node first.
     #[inline(never)]
     pub(super) fn leave(&self, node: &Node<T>, side: Side, why: ErrorKind) -> bool {
         let mut state = self.state.lock();
@@ -133,7 +135,7 @@ impl<T> Channel<T> {
                 (Side::Receive, ErrorKind::Timeout) => count!(state.counters, recv_timeout += 1),
                 (Side::Receive, _) => count!(state.counters, recv_cancelled += 1),
             }
-            // SAFETY: under the lock, after having been listed; the waker is dropped after it.
+            // SAFETY: under the lock, and the node was listed. The waker is dropped after the lock.
             let take = || unsafe { node.links(|links| links.parked.waker.take()) };
             let waker = if parked { take() } else { None };
             drop(state);
@@ -144,7 +146,8 @@ impl<T> Channel<T> {
 
     // ---- sending -------------------------------------------------------------------------
 
-    /// Offers the value in `slot` without waiting. `tries` counts a failure as one of `try_send`.
+    /// Offers the value in `slot` without waiting. With `tries` a failure counts as one of
+    /// `try_send`.
     #[inline(always)]
     pub(super) fn offer(&self, slot: &mut Option<T>, tries: bool) -> Offer {
         let mut state = self.lock(false);
@@ -158,7 +161,7 @@ impl<T> Channel<T> {
     #[inline(always)]
     pub(super) fn offer_node(&self, node: &Node<T>, is_task: bool) -> Offer {
         let mut state = self.lock(is_task);
-        // SAFETY: the owner of a node that is not parked.
+        // SAFETY: the caller is the owner of a node that is not parked.
         if unsafe { node.slot(|slot| state.offer_quickly(slot)) } {
             node.set_state(DONE);
             return Offer::Sent;
@@ -168,10 +171,11 @@ impl<T> Channel<T> {
 
     #[inline(never)]
     fn offer_node_slowly(&self, state: Guard<'_, State<T>>, node: &Node<T>) -> Offer {
-        // Before the effects: should one panic, the node must not look as though it never began.
+        // The state is set before the effects run: if one panics, the node must not look as though
+        // the send never began.
         let ended =
             |offer: Offer| offer.outcome().into_iter().for_each(|outcome| node.set_state(outcome));
-        // SAFETY: the owner of a node that is not parked.
+        // SAFETY: the caller is the owner of a node that is not parked.
         unsafe { node.slot(|slot| self.offer_slowly(state, slot, false, ended)) }
     }
 
@@ -195,7 +199,7 @@ impl<T> Channel<T> {
     }
 
     /// Offers the value in the node's slot, or parks with it. Ready with DONE, CLOSED (the value
-    /// is still there) or DISCARDED.
+    /// is still in the slot) or DISCARDED.
     ///
     /// # Safety
     /// The node is pinned, and leaves (see [`Channel::leave`]) before it goes.
@@ -239,7 +243,8 @@ impl<T> Channel<T> {
             })
         };
         if let Poll::Ready(outcome) = polled {
-            // Before the effects: should one panic, the node must not look as though it never began.
+            // The state is set before the effects run: if one panics, the node must not look as
+            // though the send never began.
             node.set_state(outcome);
             self.carry_out(&mut effects);
         }
@@ -264,7 +269,7 @@ impl<T> Channel<T> {
         }
         let mut effects = Effects::none();
         let (state, as_permit) = (Some(self.state.lock()), (Side::Send, Want::Permit));
-        // SAFETY: nobody else knows the node yet; the rest is the caller's promise.
+        // SAFETY: no peer knows the node yet; the rest is the caller's promise.
         let polled =
             unsafe {
                 self.attempt_or_park(state, node, as_permit, waker, &mut effects, |state, _| {
@@ -284,7 +289,8 @@ impl<T> Channel<T> {
 
     // ---- receiving -----------------------------------------------------------------------
 
-    /// Moves a value to `place` without waiting. `tries` counts a failure as one of `try_recv`.
+    /// Moves a value to `place` without waiting. With `tries` a failure counts as one of
+    /// `try_recv`.
     #[inline(always)]
     pub(super) fn take(&self, place: &mut MaybeUninit<T>, is_task: bool, tries: bool) -> Take {
         match self.take_quickly(is_task, |value| _ = place.write(value)) {
@@ -293,7 +299,7 @@ impl<T> Channel<T> {
         }
     }
 
-    /// Moves a value to where `put` puts it, if there is nothing to it; the lock, if there is.
+    /// Passes a value to `put`, if the fast path applies. Returns the held lock otherwise.
     #[inline(always)]
     pub(super) fn take_quickly(
         &self,
@@ -302,7 +308,7 @@ impl<T> Channel<T> {
     ) -> Result<(), Guard<'_, State<T>>> {
         let mut state = self.lock(is_task);
         let Some(slot) = state.take_quickly() else { return Err(state) };
-        // SAFETY: a value that was taken out, and moves on once, still under the lock.
+        // SAFETY: the value was taken out of the buffer, and moves on once, still under the lock.
         put(unsafe { slot.read() });
         let hint = Hint::EMPTY.when(state.is_plainly_empty());
         state.release(hint);
@@ -323,14 +329,14 @@ impl<T> Channel<T> {
         }
         unlock(state);
         if take == Take::Taken {
-            // SAFETY: taken, so the place is written.
+            // SAFETY: a value was taken, so the place is written.
             unsafe { self.deliver(&mut effects, place) };
         }
         take
     }
 
-    /// Moves a value to `place`, or parks for one. Ready with `Taken` or `Closed`; the node is IDLE
-    /// again then.
+    /// Moves a value to `place`, or parks for one. Ready with `Taken` or `Closed`. Then the node is
+    /// IDLE again.
     ///
     /// # Safety
     /// The node is pinned, and leaves (see [`Channel::leave`]) before it goes.
@@ -375,7 +381,7 @@ impl<T> Channel<T> {
             })
         };
         match polled {
-            // SAFETY: taken, so the place is written.
+            // SAFETY: a value was taken, so the place is written.
             Poll::Ready(Take::Taken) => unsafe { self.deliver(&mut effects, place) },
             Poll::Ready(_) => self.carry_out(&mut effects),
             Poll::Pending => {}
@@ -406,7 +412,7 @@ impl<T> Channel<T> {
         Poll::Ready(Take::Taken)
     }
 
-    /// Ends a receive that may be parked or filled: leaves, or puts the value back.
+    /// Ends a receive that may be parked or filled: it leaves, or puts its value back.
     #[cold]
     #[inline(never)]
     pub(super) fn drop_recv(&self, node: &Node<T>) {

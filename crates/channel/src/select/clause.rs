@@ -11,8 +11,8 @@ use std::{
 use super::Claim;
 use crate::{error::ErrorKind, lock::RawLock, op::Op, park::WaitMemory};
 
-/// What can be a clause of a select: the receives and sends of this crate, by value or as
-/// `Pin<&mut _>` (to keep a losing send and its value).
+/// An operation that can be a clause of a select: the receives and sends of this crate, by value or
+/// as `Pin<&mut _>` (to keep a losing send and its value).
 pub trait Clause: sealed::Clause {}
 
 impl<C: sealed::Clause> Clause for C {}
@@ -22,88 +22,91 @@ pub(crate) use sealed::{AttemptOutcome, ClauseAction};
 pub(crate) mod sealed {
     use super::{Claim, ErrorKind, Instant, NonNull, Pin, RawLock, WaitMemory, Waker};
 
-    /// What a select asks of an operation without its limits.
+    /// What a select needs of an operation, apart from its limits.
     pub trait ClauseAction: crate::op::sealed::Action {
-        /// The lock of its channel; none for what is only waited for, not raced for.
+        /// Returns the lock of the channel. None for an operation that is only waited for, not
+        /// raced for.
         fn lock(&self) -> Option<&RawLock>;
 
-        /// Tries to end it now, taking the lock itself. True when polling would be ready.
+        /// Tries to end the operation now. Takes the lock itself. Returns true if a poll would be
+        /// ready.
         fn try_end(self: Pin<&mut Self>) -> bool;
 
-        /// Whether it is as it was made, so that [`Action::attempt`](crate::op::sealed::Action) does
-        /// all there is to do and says all there is to say.
+        /// Whether the operation is unused, so that [`Action::attempt`](crate::op::sealed::Action)
+        /// is a complete attempt and returns its complete result.
         fn is_fresh(&self) -> bool {
             false
         }
 
-        /// Whether an attempt would be in vain, as far as can be told without the lock.
+        /// Whether an attempt would be in vain, as far as this can tell without the lock.
         fn seems_stuck(&self) -> bool {
             false
         }
 
-        /// Whether an attempt would end it, judged under its lock.
+        /// Whether an attempt would end the operation, judged under its lock.
         ///
         /// # Safety
         /// The caller holds [`ClauseAction::lock`].
         unsafe fn could_end(&self) -> bool;
 
-        /// Lists it.
+        /// Puts the operation into its channel's list.
         ///
         /// # Safety
-        /// The caller holds [`ClauseAction::lock`], and delists it before it or the claim goes.
+        /// The caller holds [`ClauseAction::lock`], and delists the operation before the operation
+        /// or the claim goes.
         unsafe fn enlist(self: Pin<&mut Self>, claim: NonNull<Claim>, clause: u32);
 
-        /// Takes it off, if it is listed, by itself taking the lock.
+        /// Takes the operation off the list, if it is listed. Takes the lock itself.
         fn delist(self: Pin<&mut Self>);
 
-        /// For what is only waited for: has `waker` woken; true when there is something already.
+        /// Registers `waker`, for an operation that is only waited for. Returns true if a poll
+        /// would be ready already.
         fn watch(self: Pin<&mut Self>, waker: &Waker) -> bool;
 
-        /// Whether it ended because its channel is closed.
+        /// Whether the operation ended because its channel is closed.
         fn ended_closed(&self) -> bool;
 
-        /// Whether it has nothing left to do, and is to be passed over.
+        /// Whether the operation has nothing left to do, so that the select passes over it.
         fn is_spent(&self) -> bool;
 
-        /// Lets go of a result that nobody took.
+        /// Gives up a result that the user did not take.
         fn forget(self: Pin<&mut Self>);
     }
 
     /// A clause with its limits, as the select sees it.
     pub trait Clause {
         type Output;
-        /// Whether its peer can go on for a while before anybody parks.
+        /// Whether the peer can go on for a while before either side parks.
         fn is_buffered(&self) -> bool;
-        /// How long waits for it took lately.
+        /// The memory of how long waits for this clause took lately.
         fn wait_memory(&self) -> Option<&WaitMemory>;
         fn erased(self: Pin<&mut Self>) -> Pin<&mut dyn Erased>;
-        /// Whether [`Clause::attempt_plainly`] will do: nothing has happened to it and it has no
-        /// limits.
+        /// Whether [`Clause::attempt_plainly`] suffices: the clause is unused and has no limits.
         fn is_plain(&self) -> bool;
-        /// Tries to end it now: its result, if that ended it.
+        /// Tries to end the clause now. Returns its result if it ended.
         fn attempt_plainly(self: Pin<&mut Self>, is_task: bool) -> Option<Self::Output>;
-        /// The result of the clause that was chosen.
+        /// Returns the result of a clause that was chosen.
         fn output(self: Pin<&mut Self>, limit: Option<ErrorKind>) -> Self::Output;
     }
 
     /// How an attempt at a clause went.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub enum AttemptOutcome {
-        /// It ended: polling would be ready.
+        /// The clause ended: a poll would be ready.
         Ended,
-        /// Its token was triggered.
+        /// The clause's token was triggered.
         Cancelled,
-        /// Not yet.
+        /// The clause has not ended yet.
         Open,
-        /// Nothing is to be expected of it.
+        /// The clause cannot be chosen any more: it is spent, or closed and skipped.
         Over,
     }
 
     /// The part of a clause that does not depend on its type.
     pub trait Erased {
         fn lock(&self) -> Option<&RawLock>;
-        /// Tries to end it now. Its token counts before that only when the select begins: later
-        /// its completion comes first.
+        /// Tries to end the clause now. When the select begins, the token comes before the
+        /// completion; later the completion comes first.
         fn attempt(self: Pin<&mut Self>, begins: bool, skip_closed: bool) -> AttemptOutcome;
         /// # Safety
         /// As for [`ClauseAction::could_end`].
@@ -112,12 +115,14 @@ pub(crate) mod sealed {
         /// As for [`ClauseAction::enlist`].
         unsafe fn enlist(self: Pin<&mut Self>, claim: NonNull<Claim>, clause: u32);
         fn delist(self: Pin<&mut Self>);
-        /// Has `waker` woken by what is only waited for, and by the limits.
+        /// Registers `waker` with an operation that is only waited for, and with the limits.
+        /// Returns true if the clause could end already.
         fn watch(self: Pin<&mut Self>, waker: &Waker) -> bool;
         fn ended_closed(&self) -> bool;
         fn is_spent(&self) -> bool;
         fn forget(self: Pin<&mut Self>);
-        /// The limit that has passed, and when: a token counts as earlier than any deadline.
+        /// Returns the limit that has passed, and when. A token counts as earlier than any
+        /// deadline.
         fn limit_passed(&self) -> Option<(ErrorKind, Option<Instant>)>;
     }
 }
@@ -235,7 +240,7 @@ impl<C: sealed::Clause> sealed::Clause for Pin<&mut C> {
         self.as_deref_mut().erased()
     }
 
-    /// It outlives the select, and so is told how it ended.
+    /// False: the operation outlives the select, and so has to record how it ended.
     fn is_plain(&self) -> bool {
         false
     }

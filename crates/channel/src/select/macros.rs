@@ -1,12 +1,13 @@
-//! `select!` for tasks and `select_blocking!` for threads: bodies instead of handlers, so that they
-//! can `return`, `break`, `?` and borrow freely. Both expand to the typed select.
+//! `select!` for tasks and `select_blocking!` for threads. They have bodies instead of handlers: a
+//! body can `return`, `break`, use `?` and borrow freely. Both expand to the typed select.
 
 /// Waits, in async code, for the first of several clauses and runs its body.
 ///
-/// Each clause is `pattern = operation => body`. In front may stand `biased;`, `skip_closed;`,
-/// `timeout(duration);`, `deadline(instant);` and `cancel(&token);`, and at the end
-/// `else error => body` for when no clause happened: the select's own deadline or token, or (with
-/// `skip_closed`) all channels closed. Without an `else` that is a panic.
+/// Each clause is `pattern = operation => body`. Options come before the clauses: `biased;`,
+/// `skip_closed;`, `timeout(duration);`, `deadline(instant);` and `cancel(&token);`. An
+/// `else error => body` at the end runs if no clause happened: the select's own deadline passed,
+/// its token was triggered, or (with `skip_closed`) all channels are closed. Without an `else` the
+/// macro panics then.
 ///
 /// ```
 /// use marline_channel::{bounded, select, unbounded};
@@ -27,8 +28,8 @@ macro_rules! select {
     ($($tokens:tt)*) => { $crate::__select!(@parse await [] [] $($tokens)*) };
 }
 
-/// Waits, blocking this thread, for the first of several clauses and runs its body; otherwise like
-/// [`select!`](crate::select).
+/// Waits, blocking this thread, for the first of several clauses and runs its body. Otherwise it is
+/// like [`select!`](crate::select!).
 ///
 /// ```
 /// use marline_channel::{ErrorKind, rendezvous, select_blocking};
@@ -74,7 +75,7 @@ macro_rules! __select {
             ::core::panic!("no clause of the select happened ({error}): add an `else error => …` arm")
         })
     };
-    // Clauses. Each `output` is another identifier, being from another expansion.
+    // Clauses. Each `output` is a different identifier, because it comes from another expansion.
     (@parse $end:tt $options:tt [$($clause:tt)*] $result:pat = $op:expr => $body:block $(,)? $($rest:tt)*) => {
         $crate::__select!(@parse $end $options [$($clause)* (output $result, $op, $body)] $($rest)*)
     };

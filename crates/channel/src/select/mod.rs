@@ -1,20 +1,21 @@
-//! Waiting for whichever comes first: any mix of send and receive clauses, from threads and tasks.
+//! A select waits for the first of any mix of send and receive clauses, from threads and tasks.
 //!
 //! How one clause wins, and only one:
 //! - A select that must wait takes the locks of all its queue channels at once (in address order,
-//!   so two selects cannot lock each other out), sees that no clause could end now, and puts one
-//!   node per clause into the channels' lists. All nodes share its [`Claim`].
+//!   so that two selects cannot deadlock). It sees that no clause could end now, and puts one node
+//!   per clause into the channels' lists. All nodes share its [`Claim`].
 //! - A peer that meets such a node, under that channel's lock, must win the claim to use it: one
-//!   compare-and-swap from OPEN to that clause. Whoever loses takes the node off its list and looks
-//!   at the next.
-//! - The owner that gives up (deadline, cancel, drop) must win the claim too. Having won or lost it,
-//!   it takes every node off its list, each under its channel's lock; only then may the claim and
-//!   the nodes go. So no peer ever sees a dead claim.
-//! - The peer that won takes the waker out of the claim: nobody else touches it while the claim is
-//!   in lists, and the owner changes it only when it is in none.
+//!   compare-and-swap from OPEN to that clause. A peer that loses takes the node off its list and
+//!   goes on to the next node.
+//! - An owner that gives up (deadline, cancel, drop) must win the claim, too. Whether it wins or
+//!   loses, it then takes every node off its list, each under its channel's lock. Only after that
+//!   may the claim and the nodes go. So no peer ever sees a dead claim.
+//! - The peer that won takes the waker out of the claim. No other party touches the waker while the
+//!   claim is in lists, and the owner changes it only when the claim is in none.
 //!
-//! Losing clauses keep their values. Clauses that are not queues (oneshot, broadcast, watch) hand
-//! out nothing to race for: they only wake the select, whose owner then wins its own claim first.
+//! Losing clauses keep their values. Clauses that are not queues (oneshot, broadcast, watch) have
+//! nothing for a peer to race for: they only wake the select, and its owner first wins its own
+//! claim.
 
 mod clause;
 mod macros;
@@ -41,7 +42,7 @@ pub struct Claim {
     waker: Shared<Option<Waker>>,
 }
 
-// SAFETY: the waker is reached by one party at a time, as the module says.
+// SAFETY: one party at a time reaches the waker, as the module says.
 unsafe impl Send for Claim {}
 // SAFETY: as above.
 unsafe impl Sync for Claim {}
@@ -51,14 +52,14 @@ impl Claim {
         Claim { word: AtomicU32::new(OPEN), waker: Shared::new(None) }
     }
 
-    /// Opens the claim again, in no list; returns the old waker.
+    /// Opens the claim again, while it is in no list. Returns the old waker.
     fn open(&self, waker: Option<Waker>) -> Option<Waker> {
         self.word.store(OPEN, Ordering::Relaxed);
-        // SAFETY: in no list, so nobody else knows it.
+        // SAFETY: the claim is in no list, so no peer knows it.
         unsafe { self.waker.with(|held| std::mem::replace(held, waker)) }
     }
 
-    /// A peer's attempt to end the select with this clause.
+    /// Tries to end the select with `clause`, for a peer. Returns whether the peer won.
     #[inline]
     pub(crate) fn try_win(&self, clause: u32) -> bool {
         if broken("claim") {
@@ -68,7 +69,7 @@ impl Claim {
         self.word.compare_exchange(OPEN, clause + 1, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
 
-    /// The owner's attempt to end the select without a peer.
+    /// Tries to end the select without a peer, for the owner. Returns whether the owner won.
     fn try_give_up(&self) -> bool {
         self.word.compare_exchange(OPEN, GIVEN_UP, Ordering::AcqRel, Ordering::Acquire).is_ok()
     }
@@ -77,7 +78,7 @@ impl Claim {
         self.word.load(Ordering::Acquire) == OPEN
     }
 
-    /// The clause a peer chose.
+    /// Returns the clause that a peer chose.
     fn winner(&self) -> Option<usize> {
         match self.word.load(Ordering::Acquire) {
             OPEN | GIVEN_UP => None,
@@ -86,9 +87,9 @@ impl Claim {
     }
 
     /// # Safety
-    /// For the peer that won, before it releases the channel's lock.
+    /// The caller is the peer that won, and has not released the channel's lock yet.
     pub(crate) unsafe fn take_waker(&self) -> Option<Waker> {
-        // SAFETY: the winner's alone until the owner has been through that lock.
+        // SAFETY: the waker is the winner's alone until the owner has taken that lock.
         unsafe { self.waker.with(|waker| waker.take()) }
     }
 }

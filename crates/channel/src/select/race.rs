@@ -1,6 +1,6 @@
-//! The algorithm of a select, over any collection of clauses; see the parent module for why it is
-//! right. First every clause is attempted by itself, in turn; only when none ends are all of them
-//! locked and listed.
+//! The algorithm of a select, over any collection of clauses. The parent module proves it. The
+//! select first attempts every clause by itself, in turn. Only if none ends does it lock and list
+//! all of them.
 
 use std::{
     pin::Pin,
@@ -19,31 +19,31 @@ use crate::{
     sync::broken,
 };
 
-/// Clauses by number.
+/// A collection of clauses, by index.
 pub(crate) trait Indexed {
     fn count(&self) -> usize;
     fn clause(self: Pin<&mut Self>, index: usize) -> Pin<&mut dyn Erased>;
 }
 
-/// The clause that was chosen, and the limit that ended it if one did.
+/// The clause that was chosen, and the limit that ended it, if any.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Chosen {
     pub(crate) index: usize,
     pub(crate) limit: Option<ErrorKind>,
 }
 
-/// One select's progress.
+/// The progress of one select.
 pub(crate) struct Progress {
     claim: Claim,
-    /// The clauses have been attempted: from now on their completion comes before their tokens.
+    /// Whether the clauses were attempted. From then on their completion comes before their tokens.
     pub(crate) begun: bool,
-    /// The clauses are listed. A race that goes is delisted first.
+    /// Whether the clauses are listed. A race takes them off before it goes.
     listed: bool,
     /// The waker the claim was opened with.
     waker: Option<Waker>,
     pub(crate) biased: bool,
     pub(crate) skip_closed: bool,
-    /// The clause to look at first, where the select is used again and keeps its own turn.
+    /// The clause to attempt first, for a select that is used again and keeps its own turn.
     pub(crate) first: Option<usize>,
 }
 
@@ -64,13 +64,14 @@ impl Progress {
         self.listed
     }
 
-    /// Whether the clauses may be attempted without further thought.
+    /// Whether an attempt at the clauses needs nothing else: they are not listed, and closed
+    /// channels are not skipped.
     #[inline(always)]
     pub(crate) fn is_plain(&self) -> bool {
         !self.listed && !self.skip_closed
     }
 
-    /// The clause to look at first, of so many.
+    /// Returns the index of the clause to attempt first, of `count` clauses.
     #[inline(always)]
     pub(crate) fn start(&self, count: usize) -> usize {
         match self.first {
@@ -80,12 +81,12 @@ impl Progress {
         }
     }
 
-    /// Whether polling would be ready, for a thread that spins.
+    /// Whether a poll would be ready, for a thread that spins.
     pub(crate) fn is_settled(&self) -> bool {
         self.listed && !self.claim.is_open()
     }
 
-    /// With clauses that were just `attempted`, or not.
+    /// Polls the select. `attempted` says whether the caller has just attempted the clauses.
     ///
     /// # Safety
     /// `self` and the clauses are pinned, and [`Progress::leave`] is called before they go.
@@ -95,7 +96,7 @@ impl Progress {
         waker: Option<&Waker>,
         mut attempted: bool,
     ) -> Poll<Result<Chosen, Error>> {
-        // A waker need not recognise its own clone, so one that was just left is not asked again.
+        // A waker need not recognise its own clone, so one that was just stored is not compared.
         let mut just_listed = false;
         loop {
             if self.listed {
@@ -116,7 +117,8 @@ impl Progress {
             if self.listed && waker.is_none() {
                 return Poll::Pending;
             }
-            // Once around: what is only waited for has been told whom to wake, now look at it.
+            // Another turn: it attempts again if a clause could end. Otherwise `look` registers the
+            // waker with the clauses that are only waited for, and checks them.
         }
     }
 
@@ -124,7 +126,7 @@ impl Progress {
         clause.is_spent() || self.skip_closed && clause.ended_closed()
     }
 
-    /// Attempts the clauses one by one, then looks at their limits.
+    /// Attempts the clauses one by one, then checks their limits.
     pub(crate) fn attempt_all(
         &mut self,
         mut clauses: Pin<&mut dyn Indexed>,
@@ -168,7 +170,7 @@ impl Progress {
         }
     }
 
-    /// The clause whose token was triggered, or whose deadline passed first.
+    /// Returns the clause whose token was triggered, or whose deadline passed first.
     fn limit_passed(&self, mut clauses: Pin<&mut dyn Indexed>) -> Option<Chosen> {
         let mut first = None;
         for index in 0..clauses.count() {
@@ -196,7 +198,7 @@ impl Progress {
         for index in 0..clauses.count() {
             let clause = clauses.as_mut().clause(index);
             let raced = clause.lock().is_some() && !self.passes_over(&*clause);
-            // SAFETY: its lock is held.
+            // SAFETY: the clause's lock is held.
             could_end |= raced && unsafe { clause.could_end() };
         }
         if could_end && !broken("select-looks-before-listing") {
@@ -205,7 +207,7 @@ impl Progress {
         for index in 0..clauses.count() {
             let clause = clauses.as_mut().clause(index);
             if clause.lock().is_some() && !self.passes_over(&*clause) {
-                // SAFETY: its lock is held; the rest is the caller's promise.
+                // SAFETY: the clause's lock is held; the rest is the caller's promise.
                 unsafe { clause.enlist(claim, index as u32) };
             }
         }
@@ -213,7 +215,7 @@ impl Progress {
         drop(locked);
     }
 
-    /// Looks at listed clauses. Ready with nothing means: start over.
+    /// Checks the listed clauses. Ready with None means: start over.
     fn look(
         &mut self,
         mut clauses: Pin<&mut dyn Indexed>,
@@ -245,7 +247,7 @@ impl Progress {
         self.settle(clauses)
     }
 
-    /// Gives up and begins again, unless a peer was faster.
+    /// Gives up the claim to start over, unless a peer won it first.
     fn start_over(&mut self, clauses: Pin<&mut dyn Indexed>) -> Poll<Option<Chosen>> {
         if self.claim.try_give_up() {
             self.delist_all(clauses);
@@ -254,9 +256,10 @@ impl Progress {
         self.settle(clauses)
     }
 
-    /// Ends with the clause a peer chose; starts over when that clause is only closed and skipped.
+    /// Ends with the clause that a peer chose. Starts over if that clause only closed, and closed
+    /// clauses are skipped.
     fn settle(&mut self, mut clauses: Pin<&mut dyn Indexed>) -> Poll<Option<Chosen>> {
-        let index = self.claim.winner().expect("somebody won");
+        let index = self.claim.winner().expect("a peer won");
         self.delist_all(clauses.as_mut());
         if self.skip_closed && clauses.clause(index).ended_closed() {
             return Poll::Ready(None);
@@ -264,8 +267,8 @@ impl Progress {
         Poll::Ready(Some(Chosen { index, limit: None }))
     }
 
-    /// Ends the race from the owner's side: nothing when it gave up, the choice when a peer was
-    /// faster.
+    /// Ends the race from the owner's side. Returns None if the owner gave up, and the chosen
+    /// clause if a peer won first.
     pub(crate) fn leave(&mut self, clauses: Pin<&mut dyn Indexed>) -> Option<Chosen> {
         if !self.listed {
             return None;
@@ -288,10 +291,10 @@ impl Progress {
     }
 }
 
-/// Locks held at once without an allocation.
+/// The most locks that a select holds at once without an allocation.
 const INLINE_LOCKS: usize = 16;
 
-/// The locks of all clauses, each once, taken in their order.
+/// The locks of all clauses, each once, taken in the order of [`RawLock::order`].
 struct LockedAll {
     inline: [Option<NonNull<RawLock>>; INLINE_LOCKS],
     more: Vec<Option<NonNull<RawLock>>>,
@@ -308,7 +311,7 @@ impl LockedAll {
         for (index, place) in places.iter_mut().take(count).enumerate() {
             *place = clauses.as_mut().clause(index).lock().map(NonNull::from);
         }
-        // SAFETY: the clauses keep their channels, which outlive this guard.
+        // SAFETY: the clauses keep their channels alive, so the lock outlives this guard.
         places.sort_unstable_by_key(|place| place.map(|lock| unsafe { lock.as_ref() }.order()));
         let mut previous = None;
         for place in places.iter_mut() {
@@ -318,7 +321,7 @@ impl LockedAll {
             }
             previous = *place;
             if let Some(lock) = *place {
-                // SAFETY: the clauses keep their channels, which outlive this guard.
+                // SAFETY: the clauses keep their channels alive, so the lock outlives this guard.
                 unsafe { lock.as_ref() }.acquire(Pause::Short);
             }
         }
@@ -333,7 +336,7 @@ impl LockedAll {
 impl Drop for LockedAll {
     fn drop(&mut self) {
         for lock in self.places().iter().flatten() {
-            // SAFETY: taken in `new`, released once.
+            // SAFETY: the lock was taken in `new`, and is released once.
             unsafe { lock.as_ref().release() };
         }
     }

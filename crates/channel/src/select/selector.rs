@@ -1,7 +1,7 @@
-//! The reusable select: clauses added at run time, waited on again and again.
+//! The reusable select: clauses that are added at run time, for repeated waits.
 //!
-//! Clauses keep their memory between waits; while nobody waits they are in no list and take
-//! nothing. After each wait the chosen clause's result is taken with its key.
+//! Between waits the clauses keep their memory, but they are in no list and take no value. After
+//! each wait the user takes the chosen clause's result with its key.
 
 use std::{
     marker::PhantomData,
@@ -43,7 +43,7 @@ use crate::{
 /// ```
 pub struct Selector<'a> {
     clauses: Boxed<'a>,
-    /// Boxed: it must stay where it is even if a wait is leaked and the selector moved.
+    /// Boxed, because it must stay where it is even if a wait is leaked and the selector is moved.
     progress: Box<Progress>,
     chosen: Option<Chosen>,
     memory: WaitMemory,
@@ -71,7 +71,7 @@ pub struct SendKey<T> {
 }
 
 impl<T> RecvKey<T> {
-    /// The clause's number: the order it was added in, from 0.
+    /// Returns the clause's number: from 0, in the order in which clauses were added.
     ///
     /// ```
     /// use marline_channel::{Selector, unbounded};
@@ -89,7 +89,7 @@ impl<T> RecvKey<T> {
 }
 
 impl<T> SendKey<T> {
-    /// The clause's number: the order it was added in, from 0.
+    /// Returns the clause's number: from 0, in the order in which clauses were added.
     ///
     /// ```
     /// use marline_channel::{Selector, Sent, bounded};
@@ -108,7 +108,7 @@ impl<T> SendKey<T> {
 }
 
 impl<'a> Selector<'a> {
-    /// A selector without clauses yet.
+    /// Creates a selector without clauses.
     ///
     /// ```
     /// use marline_channel::{Selector, unbounded};
@@ -133,7 +133,7 @@ impl<'a> Selector<'a> {
         }
     }
 
-    /// Looks at the clauses in the order they were added, instead of in turn.
+    /// Attempts the clauses in the order in which they were added, instead of in turn.
     ///
     /// ```
     /// use marline_channel::{Selector, unbounded};
@@ -151,7 +151,7 @@ impl<'a> Selector<'a> {
         self
     }
 
-    /// Passes over clauses whose channel is closed; when all are, the wait fails with
+    /// Skips clauses whose channel is closed. If all are, the wait fails with
     /// [`ErrorKind::Closed`].
     ///
     /// ```
@@ -184,8 +184,8 @@ impl<'a> Selector<'a> {
         RecvKey { selector: self.id, index, values: PhantomData }
     }
 
-    /// Adds a send clause. Once its value is sent the clause has nothing to send: it is passed over
-    /// until [`refill`](Selector::refill).
+    /// Adds a send clause. Once its value is sent, the clause has nothing left to send: waits skip
+    /// it until [`refill`](Selector::refill).
     ///
     /// ```
     /// use marline_channel::{Selector, Sent, bounded};
@@ -209,9 +209,9 @@ impl<'a> Selector<'a> {
         self.clauses.list.len() - 1
     }
 
-    /// Waits for the next clause; the result is its number. Take what it brought with
-    /// [`received`](Selector::received) or [`sent`](Selector::sent) before the next wait, or a
-    /// received value goes back to its channel.
+    /// Waits for the next clause and returns its number. Take the clause's result with
+    /// [`received`](Selector::received) or [`sent`](Selector::sent) before the next wait. Otherwise
+    /// a received value goes back to its channel.
     ///
     /// ```
     /// use marline_channel::{Selector, unbounded};
@@ -229,7 +229,8 @@ impl<'a> Selector<'a> {
         Op::of(Next { selector: self })
     }
 
-    /// What the chosen receive clause brought; none when it was not chosen or was taken already.
+    /// Returns the result of the chosen receive clause. None if this clause was not chosen, or its
+    /// result was taken already.
     ///
     /// ```
     /// use marline_channel::{Selector, unbounded};
@@ -248,7 +249,8 @@ impl<'a> Selector<'a> {
         Some(clause.output(limit))
     }
 
-    /// How the chosen send clause ended; none when it was not chosen or was taken already.
+    /// Returns how the chosen send clause ended. None if this clause was not chosen, or its result
+    /// was taken already.
     ///
     /// ```
     /// use marline_channel::{Selector, Sent, bounded};
@@ -270,7 +272,7 @@ impl<'a> Selector<'a> {
         Some(output)
     }
 
-    /// Gives a send clause a value to send next, in place of one it still had.
+    /// Gives a send clause a value to send next. Returns the unsent value that it replaces, if any.
     ///
     /// ```
     /// use marline_channel::{Selector, Sent, bounded};
@@ -304,7 +306,7 @@ impl<'a> Selector<'a> {
         }
     }
 
-    /// Lets go of a result nobody took.
+    /// Gives up a result that the user did not take.
     fn forget(&mut self) {
         if let Some(chosen) = self.chosen.take() {
             self.clauses.list[chosen.index].as_mut().forget();

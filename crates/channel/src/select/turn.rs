@@ -1,16 +1,17 @@
-//! Whose turn it is: the clause a fair select looks at first.
+//! The turn of a fair select: which clause it attempts first.
 //!
-//! Each select on a thread starts one further than the last, so that in a loop with k clauses
-//! always ready each is chosen within k rounds. Once in [`JUMP_EVERY`] selects the start jumps to a
-//! random place, so that selects which take turns on a thread cannot stay in step for ever; a jump
-//! costs a clause at most another k rounds.
+//! Each select on a thread starts one clause further than the last. So in a loop with k clauses
+//! that are always ready, each is chosen within k rounds. Once in [`JUMP_EVERY`] selects the start
+//! jumps to a random place, so that selects which take turns on a thread cannot stay in step for
+//! ever. A jump costs a clause at most another k rounds.
 
 use std::{
     cell::Cell,
     hash::{BuildHasher, RandomState},
 };
 
-/// Larger than any sensible number of clauses: between two jumps every clause has its turn.
+/// The number of selects from one jump to the next. It is larger than any sensible number of
+/// clauses, so that between two jumps every clause has its turn.
 const JUMP_EVERY: u32 = 64;
 
 thread_local! {
@@ -24,7 +25,7 @@ pub(super) fn next() -> usize {
     turn as usize
 }
 
-/// A random turn whose count to the next jump starts anew.
+/// Returns a random turn, from which the count to the next jump starts again.
 #[cold]
 fn jump(turn: u32) -> u32 {
     let random = RandomState::new().hash_one(turn) as u32;

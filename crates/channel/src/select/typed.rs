@@ -17,14 +17,14 @@ use crate::{
     park::WaitMemory,
 };
 
-/// A select being built, and then the operation itself: `.await` it or [`wait`](Op::wait) for it.
-/// Exactly one clause happens; its handler gets its result and makes the select's. The clauses
-/// that lose change nothing.
+/// A select while it is built, and then the operation itself: `.await` it or [`wait`](Op::wait) for
+/// it. Exactly one clause happens. Its handler gets the clause's result and returns the select's.
+/// The clauses that lose change nothing.
 ///
-/// Clauses are looked at in turn, so that none starves; [`biased`](Op::biased) looks in the order
-/// they were added. A clause on a closed channel is ready with its error, unless
-/// [`skip_closed`](Op::skip_closed). Clauses may have their own deadlines and tokens: when one
-/// passes, that clause is chosen, with its error.
+/// The select attempts its clauses in turn, so that none starves. With [`biased`](Op::biased) it
+/// attempts them in the order in which they were added. A clause on a closed channel is ready with
+/// its error, unless [`skip_closed`](Op::skip_closed) is set. Clauses may have their own deadlines
+/// and tokens: when such a limit passes, its clause is chosen, with its error.
 ///
 /// ```
 /// use marline_channel::{Select, bounded, rendezvous};
@@ -45,7 +45,7 @@ pub struct Race<C: Clauses<R>, R> {
     result: PhantomData<fn() -> R>,
 }
 
-/// The clauses of a typed select. Implemented by this crate only.
+/// The clauses of a typed select. Only this crate implements it.
 pub trait Clauses<R>: sealed_clauses::Chain<R> {}
 
 impl<R, C: sealed_clauses::Chain<R>> Clauses<R> for C {}
@@ -56,13 +56,14 @@ mod sealed_clauses {
     pub trait Chain<R> {
         const COUNT: usize;
         fn clause(self: Pin<&mut Self>, index: usize) -> Pin<&mut dyn Erased>;
-        /// Whether all peers can go on for a while before anybody parks.
+        /// Whether all peers can go on for a while before either side parks.
         fn is_buffered(&self) -> bool;
-        /// How long waits for the last clause took lately: as good a guess as any.
+        /// The memory of how long waits for the last clause took lately: as good a guess as any.
         fn wait_memory(&self) -> Option<&WaitMemory>;
-        /// Whether [`Chain::attempt_plainly`] will do.
+        /// Whether [`Chain::attempt_plainly`] suffices.
         fn is_plain(&self) -> bool;
-        /// Attempts the clauses with these numbers, in order; the result of the first that ended.
+        /// Attempts the clauses with these numbers, in order. Returns the result of the first that
+        /// ended.
         fn attempt_plainly(
             self: Pin<&mut Self>,
             is_task: bool,
@@ -78,7 +79,7 @@ impl<R> Chain<R> for () {
     const COUNT: usize = 0;
 
     fn clause(self: Pin<&mut Self>, _index: usize) -> Pin<&mut dyn Erased> {
-        unreachable!("clauses are asked for by their number")
+        unreachable!("no clause has this number")
     }
 
     fn is_buffered(&self) -> bool {
@@ -98,7 +99,7 @@ impl<R> Chain<R> for () {
     }
 
     fn finish(self: Pin<&mut Self>, _chosen: Chosen) -> R {
-        unreachable!("clauses are asked for by their number")
+        unreachable!("no clause has this number")
     }
 }
 
@@ -111,7 +112,7 @@ pub struct Arms<P, C, F> {
 
 impl<P, C, F> Arms<P, C, F> {
     fn parts(self: Pin<&mut Self>) -> (Pin<&mut P>, Pin<&mut C>, &mut Option<F>) {
-        // SAFETY: the clauses are pinned with the whole; the handler is not.
+        // SAFETY: the clauses are pinned with `self`; the handler is not.
         unsafe {
             let this = self.get_unchecked_mut();
             let before = Pin::new_unchecked(&mut this.before);
@@ -166,7 +167,7 @@ impl<R, P: Chain<R>, C: Clause, F: FnOnce(C::Output) -> R> Chain<R> for Arms<P, 
 }
 
 impl<R> Select<(), R> {
-    /// A select without clauses yet.
+    /// Creates a select without clauses.
     ///
     /// ```
     /// use marline_channel::{Select, unbounded};
@@ -186,7 +187,7 @@ impl<R> Select<(), R> {
 }
 
 impl<C: Clauses<R>, R> Select<C, R> {
-    /// Adds a clause: a send or a receive, and what to make of its result.
+    /// Adds a clause: a send or a receive, and the handler of its result.
     ///
     /// ```
     /// use marline_channel::{Select, unbounded};
@@ -213,7 +214,7 @@ impl<C: Clauses<R>, R> Select<C, R> {
         })
     }
 
-    /// Looks at the clauses in the order they were added, instead of in turn.
+    /// Attempts the clauses in the order in which they were added, instead of in turn.
     ///
     /// ```
     /// use marline_channel::{Select, unbounded};
@@ -222,7 +223,7 @@ impl<C: Clauses<R>, R> Select<C, R> {
     /// tx.try_send(1).unwrap();
     /// stop_tx.try_send(()).unwrap();
     /// let goes_on = Select::new()
-    ///     .on(stop.recv(), |_| false) // looked at first
+    ///     .on(stop.recv(), |_| false) // attempted first
     ///     .on(rx.recv(), |_| true)
     ///     .biased()
     ///     .wait();
@@ -235,7 +236,7 @@ impl<C: Clauses<R>, R> Select<C, R> {
         })
     }
 
-    /// Passes over clauses whose channel is closed; when all are, the select fails with
+    /// Skips clauses whose channel is closed. If all are, the select fails with
     /// [`ErrorKind::Closed`].
     ///
     /// ```
@@ -257,11 +258,12 @@ impl<C: Clauses<R>, R> Select<C, R> {
 impl<C: Clauses<R>, R> Race<C, R> {
     fn into_clauses(self) -> C {
         let this = std::mem::ManuallyDrop::new(self);
-        // SAFETY: read once, and `this` is not dropped; the rest of an unlisted race holds nothing.
+        // SAFETY: the clauses are read once, and `this` is not dropped. The rest of an unlisted
+        // race owns nothing.
         unsafe { std::ptr::read(&this.clauses) }
     }
 
-    /// An attempt at the usual select, without dispatch. None when it is not usual.
+    /// Attempts the clauses of the usual, plain select, without dispatch. None if it is not plain.
     #[inline(always)]
     fn attempt_plainly(self: Pin<&mut Self>, is_task: bool) -> Option<Option<R>> {
         let (mut clauses, progress) = self.parts();
@@ -292,13 +294,13 @@ impl<C: Clauses<R>, R> Race<C, R> {
     ) -> Poll<Result<R, Error>> {
         let (mut clauses, progress) = self.parts();
         let indexed = ByNumber::<C, R>::of(clauses.as_mut());
-        // SAFETY: pinned, and `drop` leaves.
+        // SAFETY: the race is pinned, and `drop` leaves.
         unsafe { progress.poll(indexed, waker, attempted) }
             .map(|result| result.map(|chosen| clauses.finish(chosen)))
     }
 
     fn parts(self: Pin<&mut Self>) -> (Pin<&mut C>, &mut Progress) {
-        // SAFETY: both stay where they are: the clauses are handed on pinned, and the progress is
+        // SAFETY: both stay where they are: the clauses are returned pinned, and the progress is
         // only ever used in place.
         unsafe {
             let this = self.get_unchecked_mut();
@@ -307,13 +309,13 @@ impl<C: Clauses<R>, R> Race<C, R> {
     }
 }
 
-/// A chain of clauses by number.
+/// A chain of clauses, indexed by number.
 #[repr(transparent)]
 struct ByNumber<C, R>(C, PhantomData<fn() -> R>);
 
 impl<C: Chain<R>, R> ByNumber<C, R> {
     fn of(clauses: Pin<&mut C>) -> Pin<&mut ByNumber<C, R>> {
-        // SAFETY: transparent over the chain, and pinned as it is.
+        // SAFETY: the type is transparent over the chain, and pinned as the chain is.
         unsafe {
             let clauses: *mut C = clauses.get_unchecked_mut();
             Pin::new_unchecked(&mut *clauses.cast::<ByNumber<C, R>>())
@@ -327,7 +329,7 @@ impl<C: Chain<R>, R> Indexed for ByNumber<C, R> {
     }
 
     fn clause(self: Pin<&mut Self>, index: usize) -> Pin<&mut dyn Erased> {
-        // SAFETY: pinned as the whole is.
+        // SAFETY: the chain is pinned with `self`.
         unsafe { self.map_unchecked_mut(|this| &mut this.0) }.clause(index)
     }
 }
@@ -374,7 +376,7 @@ impl<C: Clauses<R>, R> sealed::Action for Race<C, R> {
 
 impl<C: Clauses<R>, R> Drop for Race<C, R> {
     fn drop(&mut self) {
-        // SAFETY: pinned since it was listed, and not moved here.
+        // SAFETY: the race has been pinned since it was listed, and is not moved here.
         let clauses = unsafe { Pin::new_unchecked(&mut self.clauses) };
         self.progress.leave(ByNumber::<C, R>::of(clauses));
     }

@@ -1,5 +1,5 @@
-//! What the conformance tests share: waits that are bounded, wakers that count, and small steps of
-//! a future by hand. Nothing here sleeps: every wait is for a condition, and fails with its name.
+//! The tools of the conformance tests: bounded waits, wakers that count, and single polls of a
+//! future. Nothing here sleeps: every wait is for a condition, and its failure names the condition.
 #![allow(dead_code, reason = "each test file uses its part")]
 
 use std::{
@@ -17,7 +17,7 @@ use std::{
 
 use marline_channel::{Builder, Overflow, Receiver, Sender};
 
-/// Longer than anything here takes on a loaded machine; a wait that reaches it has failed.
+/// Longer than any step here takes on a loaded machine. A wait that reaches it has failed.
 pub const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Waits until `condition` holds.
@@ -30,7 +30,7 @@ pub fn until(what: &str, mut condition: impl FnMut() -> bool) {
     }
 }
 
-/// Waits for a thread to end, and goes on with its panic if it had one.
+/// Waits for a thread to end. Resumes its panic, if it had one.
 #[track_caller]
 pub fn join<T>(thread: JoinHandle<T>) -> T {
     until("the thread ended", || thread.is_finished());
@@ -66,14 +66,14 @@ pub fn poll_with<F: Future>(future: Pin<&mut F>, waker: &Waker) -> Poll<F::Outpu
     future.poll(&mut Context::from_waker(waker))
 }
 
-/// Polls once and expects it to wait.
+/// Polls a future once and asserts that it waits.
 #[track_caller]
 pub fn park<F: Future>(future: Pin<&mut F>) {
     let polled = poll_with(future, Waker::noop());
     assert!(polled.is_pending(), "expected to wait, but it ended");
 }
 
-/// Polls once and expects it to end.
+/// Polls a future once and asserts that it ends.
 #[track_caller]
 pub fn ready<F: Future>(future: Pin<&mut F>) -> F::Output {
     match poll_with(future, Waker::noop()) {
@@ -82,7 +82,7 @@ pub fn ready<F: Future>(future: Pin<&mut F>) -> F::Output {
     }
 }
 
-/// Counts how often it was woken.
+/// A waker's target, which counts the wake-ups.
 #[derive(Default)]
 pub struct Wakes(AtomicUsize);
 
@@ -103,7 +103,7 @@ impl Wake for Wakes {
     }
 }
 
-/// A log that several callbacks write.
+/// A log to which several callbacks write.
 pub struct Log<T>(Arc<Mutex<Vec<T>>>);
 
 impl<T> Log<T> {
@@ -119,7 +119,7 @@ impl<T> Log<T> {
         self.entries().push(entry);
     }
 
-    /// Everything written since the last call.
+    /// Returns the entries since the last call.
     pub fn take(&self) -> Vec<T> {
         std::mem::take(&mut self.entries())
     }
@@ -135,7 +135,7 @@ impl<T> Clone for Log<T> {
     }
 }
 
-/// Runs `f`, expects it to panic, and returns what it said.
+/// Runs `f`, asserts that it panics, and returns the panic's message.
 #[track_caller]
 pub fn panic_of<R>(f: impl FnOnce() -> R) -> String {
     match catch_unwind(AssertUnwindSafe(f)) {
@@ -149,7 +149,8 @@ pub fn panic_of<R>(f: impl FnOnce() -> R) -> String {
 
 type Make<T> = fn() -> Builder<T>;
 
-/// Every queue channel, by the name the page gives it. What holds values holds two (conflated: one).
+/// Returns every queue channel, with its name in docs/channels.md. A channel with a limit holds two
+/// values (conflated: one).
 pub fn queues<T>() -> [(&'static str, Make<T>); 6] {
     [
         ("rendezvous", Builder::rendezvous),
@@ -161,7 +162,7 @@ pub fn queues<T>() -> [(&'static str, Make<T>); 6] {
     ]
 }
 
-/// Sends values that have room.
+/// Sends values, and asserts that there is room for them.
 #[track_caller]
 pub fn send_each<T>(tx: &Sender<T>, values: impl IntoIterator<Item = T>) {
     for value in values {
@@ -169,8 +170,8 @@ pub fn send_each<T>(tx: &Sender<T>, values: impl IntoIterator<Item = T>) {
     }
 }
 
-/// Puts `value` inside, even where a channel has no room of its own: a receive that was handed it
-/// and then dropped gives it back.
+/// Puts `value` inside, even in a channel that has no room: it is handed to a receive, which is
+/// then dropped and gives it back.
 pub fn put_inside<T>(tx: &Sender<T>, rx: &Receiver<T>, value: T) {
     let mut receive = pin!(rx.recv());
     park(receive.as_mut());

@@ -1,10 +1,10 @@
-//! Book-keeping shared by the fuzz tests: every value ever made must end up in exactly one of
-//! three places (received, returned to its sender, handed to `on_drop`), and each receiver must
-//! see each sender's values in order.
+//! Book-keeping for the fuzz tests: every value must end up in exactly one of three places
+//! (received, returned to its sender, handed to `on_drop`), and each receiver must see each
+//! sender's values in order.
 
 use std::collections::{HashMap, HashSet};
 
-/// A value that says where it comes from.
+/// A value that names its sender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Message {
     pub sender: u32,
@@ -27,7 +27,7 @@ impl Ledger {
         Message { sender, number: self.made }
     }
 
-    /// Whether this receiver saw every sender's values in the order they were made.
+    /// Asserts that this receiver saw every sender's values in the order in which they were made.
     pub fn assert_in_order(&self) {
         let mut last = HashMap::new();
         for message in &self.received {
@@ -38,7 +38,7 @@ impl Ledger {
     }
 }
 
-/// Adds up what everybody did.
+/// Asserts that the ledgers of all parties add up: no value is lost, and none is in two places.
 pub fn assert_adds_up(ledgers: &[Ledger]) {
     let made: u64 = ledgers.iter().map(|ledger| ledger.made).sum();
     let places = |place: fn(&Ledger) -> &Vec<Message>| ledgers.iter().flat_map(place);
@@ -49,13 +49,13 @@ pub fn assert_adds_up(ledgers: &[Ledger]) {
         ("dropped", places(|ledger| &ledger.dropped).collect()),
     ] {
         for message in messages {
-            assert!(seen.insert(*message), "{message:?} turned up twice, the second time {place}");
+            assert!(seen.insert(*message), "{message:?} appears twice, the second time as {place}");
         }
     }
     assert_eq!(seen.len() as u64, made, "{} messages lost", made - seen.len() as u64);
 }
 
-/// A small generator that is the same everywhere.
+/// A small random generator, with the same numbers on every machine.
 #[derive(Clone)]
 pub struct Random(u64);
 
@@ -76,7 +76,7 @@ impl Random {
     }
 }
 
-/// How often to run: `MARLINE_SEED` for one seed, `MARLINE_FUZZ=n` for n times as many.
+/// Returns the seeds to run: one with `MARLINE_SEED`, n times as many with `MARLINE_FUZZ=n`.
 pub fn seeds(usual: u64) -> std::ops::Range<u64> {
     if let Ok(seed) = std::env::var("MARLINE_SEED") {
         let seed = seed.parse().expect("MARLINE_SEED is a number");
@@ -88,7 +88,7 @@ pub fn seeds(usual: u64) -> std::ops::Range<u64> {
     0..usual * times
 }
 
-/// Runs `run` for each seed and names the one that fails.
+/// Runs `run` for each seed, and prints the seed that fails.
 pub fn for_each_seed(usual: u64, run: impl Fn(u64) + std::panic::RefUnwindSafe) {
     for seed in seeds(usual) {
         if let Err(panic) = std::panic::catch_unwind(|| run(seed)) {

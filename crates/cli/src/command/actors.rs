@@ -1,4 +1,4 @@
-//! `marline actors`: the latest first.
+//! `marline actors`: lists actors, the latest first.
 
 use super::CommandResult;
 use super::workers::{more_text, non_empty, now};

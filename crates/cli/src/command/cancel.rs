@@ -1,4 +1,4 @@
-//! `marline cancel`: stops tasks.
+//! `marline cancel`: cancels tasks.
 
 use super::{CommandResult, find};
 use crate::args::Cancel;
@@ -13,7 +13,7 @@ use std::process::ExitCode;
 
 pub fn run(settings: &ClusterEndpoint, asked: &Cancel, printer: Printer) -> CommandResult {
     let control = settings.control()?;
-    // All of them make sense, or nothing is done.
+    // Every id is resolved before the first task is cancelled: one wrong id cancels nothing.
     let tasks = asked.tasks.iter().map(|task| find::task(&control, task));
     let tasks = tasks.collect::<Result<Vec<_>, _>>()?;
     let mut done = Vec::new();

@@ -1,4 +1,4 @@
-//! `marline controller`: a controller alone, and what it has in common with `marline up`.
+//! `marline controller`: a controller alone. [`ListeningController`] is shared with `marline up`.
 
 use super::CommandResult;
 use super::worker::{ShutdownProgress, is_local, workers};
@@ -16,7 +16,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Where `--listen` is unless said otherwise.
+/// The default port of `--listen`.
 const USUAL_PORT: u16 = 7420;
 
 pub fn run(args: &Args, asked: &Asked, printer: Printer) -> CommandResult {
@@ -25,7 +25,7 @@ pub fn run(args: &Args, asked: &Asked, printer: Printer) -> CommandResult {
     Ok(ExitCode::SUCCESS)
 }
 
-/// How the controller is to behave.
+/// Returns the controller's configuration that the flags ask for.
 pub fn config(listen: &Listen) -> Config {
     let lease = listen.lease.0;
     Config {
@@ -39,13 +39,13 @@ pub fn config(listen: &Listen) -> Config {
     }
 }
 
-/// The port to name for other machines: the same as here, the usual one if it has none.
+/// Returns the port to suggest for other machines: the port of `address`, else the usual port.
 fn port(address: &str) -> u16 {
     let port = address.rsplit_once(':').and_then(|(_, port)| port.parse().ok());
     port.unwrap_or(USUAL_PORT)
 }
 
-/// Why a controller cannot listen, and what to do if its address is taken.
+/// Says why a controller cannot listen, and what to do if its address is taken.
 fn cannot_listen(error: Error) -> Failure {
     let mut failure = Failure::from(error);
     if failure.message.contains("in use") {
@@ -55,30 +55,32 @@ fn cannot_listen(error: Error) -> Failure {
     failure
 }
 
-/// A controller that listens, and that others on this machine can find.
+/// A controller that listens, with the files by which other processes on this machine find it.
 pub struct ListeningController {
     pub controller: Controller,
     pub token: TokenFile,
     socket: Option<String>,
-    /// Its files go last.
+    /// Dropped last, which deletes the cluster's files.
     _record: ClusterFiles,
 }
 
 impl ListeningController {
+    /// Starts a controller that listens at `at`, and publishes its record and its token.
     pub fn new(args: &Args, at: &str, config: Config) -> Result<ListeningController, Failure> {
         let mut record = ClusterFiles::begin()?;
         let token = record.token(args.token_file.as_deref())?;
         let controller = Controller::bind(at, Some(token.secret.as_str().into()), config);
         let mut controller = controller.map_err(cannot_listen)?;
-        // Children and neighbours of the same user join here, without a port.
+        // The user's other processes on this machine join at this socket, without a port.
         let socket = controller.also_listen(&format!("unix:{}", record.socket().display())).ok();
-        // A process that can connect finds the record, and with it the token.
+        // The record is published before the controller listens: a process that can connect must
+        // find the record, and with it the token.
         record.publish(controller.address(), socket.as_deref(), &token)?;
         controller.listen().map_err(cannot_listen)?;
         Ok(ListeningController { controller, token, socket, _record: record })
     }
 
-    /// Says what runs, and what to type next.
+    /// Returns the announcement of what runs and what to type next: as JSON and in words.
     fn announcement(&self, what: &str) -> (Value, String) {
         let (address, token) = (self.controller.address(), self.token.file.display());
         let elsewhere = if is_local(address) {
@@ -113,22 +115,22 @@ impl ListeningController {
         (json, words)
     }
 
-    /// Says what runs, and goes on until it is asked to end.
+    /// Announces what runs, and runs until the process is asked to end.
     pub fn run(self, grace: Duration, what: &str, printer: Printer) -> Result<(), Failure> {
         let token: Arc<str> = self.token.secret.as_str().into();
         let settings =
             ClusterEndpoint { address: self.controller.address().into(), token: Some(token) };
         let (json, words) = self.announcement(what);
         let ListeningController { controller, token: _, socket: _, _record } = self;
-        let (mut said, farewell) = (Ok(()), ShutdownProgress::new(printer));
+        let (mut announced, farewell) = (Ok(()), ShutdownProgress::new(printer));
         let ready = || {
-            said = printer.answer(&json, || words);
-            said.is_ok()
+            announced = printer.answer(&json, || words);
+            announced.is_ok()
         };
         let asked = || farewell.begin(move || settings.control(), workers, grace);
         let result = controller.run_with(grace, ready, asked);
         drop(farewell);
-        said?;
+        announced?;
         Ok(result?)
     }
 }

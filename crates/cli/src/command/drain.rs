@@ -1,4 +1,4 @@
-//! `marline drain`: has a worker finish what it has, and leave.
+//! `marline drain`: lets a worker finish its work and leave.
 
 use super::{CommandResult, find};
 use crate::args::Drain;
@@ -11,9 +11,9 @@ use serde_json::json;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-/// How much longer than its grace a worker may take to leave.
+/// How much longer than its grace a worker may take to leave, before the command fails.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// How often it is looked for.
+/// How often the command asks whether the worker is still there.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 pub fn run(settings: &ClusterEndpoint, asked: &Drain, printer: Printer) -> CommandResult {
@@ -32,6 +32,7 @@ pub fn run(settings: &ClusterEndpoint, asked: &Drain, printer: Printer) -> Comma
     Ok(ExitCode::SUCCESS)
 }
 
+/// Waits until the worker has left. Fails if that takes [`PATIENCE`] longer than the grace.
 fn wait(control: &Control, id: &str, grace: Duration, printer: Printer) -> Result<(), Failure> {
     let end = Instant::now() + grace + PATIENCE;
     let mut progress = printer.progress();
@@ -43,7 +44,7 @@ fn wait(control: &Control, id: &str, grace: Duration, printer: Printer) -> Resul
         }
         let tasks = plural(worker.tasks, "task");
         let actors = plural(worker.actors, "actor");
-        progress.update(&format!("waiting until it has finished {tasks} and {actors}"));
+        progress.update(&format!("waiting until the worker has finished {tasks} and {actors}"));
         std::thread::sleep(LOOK_EVERY);
     }
     Ok(())

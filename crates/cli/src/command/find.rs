@@ -1,4 +1,5 @@
-//! Which task, actor or worker is meant: its whole id, or how no other one begins.
+//! Resolves what a user types for a task, an actor or a worker: a whole id, or the first characters
+//! of exactly one known id.
 
 use super::MAX_LISTED_ITEMS;
 use crate::exit::{Failure, NOT_FOUND};
@@ -7,21 +8,22 @@ use marline_runtime::core::error::{Error, ErrorKind};
 use marline_runtime::core::id::{ActorId, SessionId, TaskId};
 use std::str::FromStr;
 
-/// The digits of a whole id.
+/// How many digits an id has.
 const DIGITS: usize = 32;
-/// The fewest that can stand for it: all ids of the same minute or so have the same first eight.
+/// The fewest digits that may stand for an id. Ids of the same minute or so share their first
+/// eight.
 const FEWEST_DIGITS: usize = 8;
 /// The most ids that an error lists.
 const MAX_LISTED: usize = 10;
 
-/// What there is to choose from.
+/// The known ids that a prefix may stand for.
 struct Candidates {
     ids: Vec<String>,
-    /// There may be others that begin in the same way.
+    /// Further ids with the same prefix may exist.
     more: bool,
 }
 
-/// A task.
+/// Resolves a task. If only an actor matches, the error says so.
 pub fn task(control: &Control, text: &str) -> Result<TaskId, Failure> {
     let found = find_by_prefix(text, "task", |digits| known_tasks(control, digits));
     found.map_err(|failure| {
@@ -35,7 +37,7 @@ pub fn task(control: &Control, text: &str) -> Result<TaskId, Failure> {
     })
 }
 
-/// An actor: by its name in this namespace, or by its id. It is known.
+/// Resolves an actor by its name in this namespace, or by its id. The controller knows the actor.
 pub fn actor(control: &Control, namespace: &str, text: &str) -> Result<ActorId, Failure> {
     if digits(text).len() == DIGITS
         && let Ok(actor) = digits(text).parse()
@@ -49,15 +51,15 @@ pub fn actor(control: &Control, namespace: &str, text: &str) -> Result<ActorId, 
     }
     if !is_prefix(&digits(text)) {
         let words = format!(
-            "no actor named {text:?} is in namespace {namespace:?}: `marline actors --json` says which is \
-             where; give its --namespace, or at least the first {FEWEST_DIGITS} characters of its id"
+            "no actor named {text:?} is in namespace {namespace:?}: `marline actors --json` shows \
+             namespaces; pass --namespace, or at least the first {FEWEST_DIGITS} characters of the id"
         );
         return Err(Failure::new(NOT_FOUND, "NotFound", words));
     }
     find_by_prefix(text, "actor", |digits| known_actors(control, digits))
 }
 
-/// This one, unless nothing is known of it.
+/// Returns this id if an actor has it. If a task has it, the error says so.
 fn known_actor(control: &Control, actor: ActorId) -> Result<ActorId, Failure> {
     match control.actor(actor) {
         Ok(_) => Ok(actor),
@@ -71,13 +73,13 @@ fn known_actor(control: &Control, actor: ActorId) -> Result<ActorId, Failure> {
     }
 }
 
-/// What is said of an actor that was taken for a task.
+/// Returns the error for an actor that the user took for a task.
 pub fn actor_not_task(actor: ActorId) -> Failure {
     let words = format!("{actor} is an actor: `marline kill {actor}` ends it");
     Failure::new(NOT_FOUND, "NotFound", words)
 }
 
-/// A task or an actor, which have their logs in common; the id of either.
+/// Resolves a task or an actor, for commands that take both. Returns the id in either case.
 pub fn task_or_actor(control: &Control, text: &str) -> Result<TaskId, Failure> {
     find_by_prefix(text, "task or actor", |digits| {
         let (mut known, actors) = (known_tasks(control, digits)?, known_actors(control, digits)?);
@@ -87,7 +89,7 @@ pub fn task_or_actor(control: &Control, text: &str) -> Result<TaskId, Failure> {
     })
 }
 
-/// A worker.
+/// Resolves a worker.
 pub fn worker(control: &Control, text: &str) -> Result<SessionId, Failure> {
     find_by_prefix(text, "worker", |digits| {
         let (workers, more) = control.workers_beginning(digits, MAX_LISTED_ITEMS)?;
@@ -95,8 +97,8 @@ pub fn worker(control: &Control, text: &str) -> Result<SessionId, Failure> {
     })
 }
 
-/// Those that have not ended come first: if one that has ended is listed, none of them is left out. Of
-/// those that have, the latest are enough.
+/// Lists the tasks that a prefix may stand for. The controller lists unfinished tasks first: if the
+/// list has an ended task, it has all unfinished ones. Of ended tasks the latest are enough.
 fn known_tasks(control: &Control, digits: &str) -> Result<Candidates, Error> {
     let (tasks, more) = control.tasks_beginning(digits, MAX_LISTED_ITEMS)?;
     let more = more && tasks.last().is_some_and(|task| !has_ended(task));
@@ -112,6 +114,7 @@ fn has_ended(task: &TaskStatus) -> bool {
     matches!(task.state(), TaskState::Finished | TaskState::Failed | TaskState::Cancelled)
 }
 
+/// Resolves the text to one of the `known` ids, or takes a whole id as it is, known or not.
 fn find_by_prefix<T: FromStr<Err = Error>>(
     text: &str,
     what: &str,
@@ -123,7 +126,7 @@ fn find_by_prefix<T: FromStr<Err = Error>>(
     }
     if !is_prefix(&digits) {
         return Err(Failure::usage(format!(
-            "{text:?} is not an id: expected one as the lists of `marline` show it, or at least its \
+            "{text:?} is not an id: expected an id from a list such as `marline tasks`, or at least its \
              first {FEWEST_DIGITS} characters"
         )));
     }
@@ -132,10 +135,13 @@ fn find_by_prefix<T: FromStr<Err = Error>>(
         ids.into_iter().filter(|id| self::digits(id).starts_with(&digits)).collect();
     match found.len() {
         0 | 1 if more => Err(Failure::usage(format!(
-            "there are too many to tell which {what} begins with {text}: name it by its whole id"
+            "too many ids begin like {text} to tell which {what} is meant: give the whole id"
         ))),
         0 => {
-            let words = format!("no {what} that begins with {text} is known");
+            let words = format!(
+                "no {what} is known whose id begins with {text}: `marline tasks`, `marline actors` and \
+                 `marline workers` list ids"
+            );
             Err(Failure::new(NOT_FOUND, "NotFound", words))
         }
         1 => Ok(found.remove(0).parse()?),
@@ -144,19 +150,19 @@ fn find_by_prefix<T: FromStr<Err = Error>>(
             found.truncate(MAX_LISTED);
             let found = found.join(", ");
             Err(Failure::usage(format!(
-                "{count} ids begin with {text}, give more of the one you mean: {found}{others}"
+                "{count} ids begin with {text}: give more characters of the one you mean: {found}{others}"
             )))
         }
     }
 }
 
-/// Whether an id can begin with these.
+/// Whether these digits can stand for an id: enough of them, and all hexadecimal.
 fn is_prefix(digits: &str) -> bool {
     let is_short = (FEWEST_DIGITS..DIGITS).contains(&digits.len());
     is_short && digits.chars().all(|digit| digit.is_ascii_hexdigit())
 }
 
-/// An id without what is only there for the eye.
+/// Returns an id without its dashes, in lower case.
 fn digits(text: &str) -> String {
     text.replace('-', "").to_ascii_lowercase()
 }

@@ -13,7 +13,7 @@ use std::process::ExitCode;
 
 pub fn run(settings: &ClusterEndpoint, asked: &Kill, printer: Printer) -> CommandResult {
     let control = settings.control()?;
-    // All of them are there, or nothing is done.
+    // Every actor is resolved before the first is killed: one unknown actor kills nothing.
     let actors = asked.actors.iter().map(|actor| find::actor(&control, &asked.namespace, actor));
     let actors = actors.collect::<Result<Vec<_>, _>>()?;
     let mut done = Vec::new();
@@ -34,7 +34,7 @@ pub fn run(settings: &ClusterEndpoint, asked: &Kill, printer: Printer) -> Comman
     Ok(ExitCode::SUCCESS)
 }
 
-/// Says whether it had not ended.
+/// Kills an actor for good. Returns false if the actor had ended before.
 fn kill(control: &Control, actor: ActorId) -> Result<bool, Failure> {
     match control.delete_actor(actor) {
         Ok(()) => Ok(true),

@@ -1,4 +1,5 @@
-//! `marline logs`: what tasks and actors printed. Logs are where they ran: the worker is asked.
+//! `marline logs`: prints the output of tasks and actors. The worker that ran them has their logs,
+//! so the command asks that worker.
 
 use super::{CommandResult, find};
 use crate::args::Logs;
@@ -12,14 +13,14 @@ use serde_json::{Value, json};
 use std::process::ExitCode;
 use std::time::Duration;
 
-/// How long one question waits for more to be printed.
+/// How long one request waits at the worker for more output.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// How often a task that has not started is looked at.
+/// How often the command asks for the state of a task that has not started.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 pub fn run(settings: &ClusterEndpoint, asked: &Logs, printer: Printer) -> CommandResult {
     let control = settings.control()?;
-    // All of them make sense, or nothing is printed.
+    // Every id is resolved before anything is printed: one wrong id prints nothing.
     let all = asked.ids.iter().map(|id| LogOwner::find(&control, id));
     let all = all.collect::<Result<Vec<_>, _>>()?;
     let mut answers = Vec::new();
@@ -43,7 +44,8 @@ pub fn run(settings: &ClusterEndpoint, asked: &Logs, printer: Printer) -> Comman
     Ok(ExitCode::SUCCESS)
 }
 
-/// Prints one log, or collects it for an answer in JSON. It may be that nobody reads it.
+/// Prints one log, or collects it for an answer in JSON. The inner error says that standard output
+/// could not be written.
 fn show(
     settings: &ClusterEndpoint,
     control: &Control,
@@ -94,22 +96,23 @@ fn show(
     })))
 }
 
-/// Why there is nothing, where that is not for want of anything printed.
+/// Says why a log is empty, unless the task or actor just printed nothing.
 fn explain(at: LogLocation, now: &OwnerStatus, read: u64, printer: Printer) {
     match at {
         LogLocation::Worker => {}
         LogLocation::NotStarted if now.has_ended => {
-            printer.note("marline: it ended before it ran: nothing was printed")
+            printer.note("marline: it ended before it started: it printed nothing")
         }
         LogLocation::NotStarted => printer.note(&format!("marline: {}", now.why())),
         LogLocation::WorkerGone if read > 0 => {}
         LogLocation::WorkerGone => {
-            printer.note("marline: the worker that ran it is gone, and what it printed with it")
+            printer.note("marline: the worker that ran it is gone, and its log with it")
         }
     }
 }
 
-/// Prints what was printed, each to where it was. Fails if nobody reads it any more.
+/// Prints a part of a log: each chunk to the stream that user code wrote it to. Fails if standard
+/// output cannot be written.
 pub fn print(part: &LogPart, to: &mut OutputForwarder) -> std::io::Result<()> {
     for chunk in &part.chunks {
         match chunk.is_error {
@@ -120,7 +123,7 @@ pub fn print(part: &LogPart, to: &mut OutputForwarder) -> std::io::Result<()> {
     Ok(())
 }
 
-/// How a command ends whose output could not be printed.
+/// Returns how a command ends if its output could not be printed.
 pub fn exit_on_write_error(error: &std::io::Error) -> CommandResult {
     match error.kind() {
         std::io::ErrorKind::BrokenPipe => Ok(ExitCode::from(OUTPUT_CLOSED)),
@@ -128,14 +131,15 @@ pub fn exit_on_write_error(error: &std::io::Error) -> CommandResult {
     }
 }
 
+/// The task or actor whose log is asked for. A call of an actor prints into its actor's log.
 enum LogOwner {
     Task(TaskId, Option<ActorId>),
     Actor(ActorId),
 }
 
-/// What is known of it at the moment.
+/// What the controller knows of a task or an actor at the moment.
 struct OwnerStatus {
-    /// Where it is, or was last.
+    /// The worker that runs it, or ran it last.
     worker: String,
     has_ended: bool,
     waits_for: String,
@@ -151,11 +155,10 @@ impl OwnerStatus {
 }
 
 impl LogOwner {
-    /// The task or the actor of this id.
+    /// Resolves the text to a task or an actor.
     fn find(control: &Control, text: &str) -> Result<LogOwner, Failure> {
         let task = find::task_or_actor(control, text)?;
         match control.task(task) {
-            // A call prints into its actor's log.
             Ok(status) => Ok(LogOwner::Task(task, status.actor_id.parse().ok())),
             Err(error) if error.kind() == ErrorKind::NotFound => {
                 let actor = ActorId::from_u128(task.as_u128());
@@ -164,7 +167,7 @@ impl LogOwner {
                         return error.into();
                     }
                     let words = format!(
-                        "no task and no actor {task} is known: it never was, or ended too long ago"
+                        "no task and no actor {task} is known: it never existed, or ended too long ago"
                     );
                     Failure::new(NOT_FOUND, "NotFound", words)
                 })
@@ -214,33 +217,34 @@ impl LogOwner {
     }
 }
 
-/// Whether a log can be read.
+/// Where a log is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum LogLocation {
-    /// There is a worker that has it.
+    /// A worker has it.
     Worker,
-    /// Nothing has started yet.
+    /// The task or actor has not started.
     NotStarted,
-    /// The worker that had it is gone, and the log with it.
+    /// The worker that had it is gone.
     WorkerGone,
 }
 
-/// How far a log was read, and at which worker.
+/// Reads a log: at which worker, and how far.
 #[derive(Clone)]
 pub struct LogReader {
     log: LogOf,
     worker: String,
     worker_control: Option<Control>,
-    /// How far it was read.
+    /// The position up to which the log was read.
     pub offset: u64,
     attempt: u64,
-    /// What was not kept until it was read.
+    /// How many bytes the worker had dropped before they were read.
     pub missed: u64,
-    /// What was read of this attempt: output and errors.
+    /// How many bytes were read of this attempt: standard output, standard error.
     pub printed: [u64; 2],
 }
 
 impl LogReader {
+    /// Returns a reader of this log that has no worker yet.
     pub fn new(of: LogOf) -> LogReader {
         let (worker, node, offset, number, missed) = (String::new(), None, 0, 0, 0);
         LogReader {
@@ -254,7 +258,7 @@ impl LogReader {
         }
     }
 
-    /// It is at this worker now.
+    /// Turns to the worker that has the log now. The log of another worker is read from its start.
     pub fn follow_worker(
         &mut self,
         settings: &ClusterEndpoint,
@@ -276,12 +280,12 @@ impl LogReader {
         Ok(LogLocation::Worker)
     }
 
-    /// Reads on, waiting for something to be there.
+    /// Reads the next part. Waits at most `patience` for output.
     pub fn read(&mut self, patience: Duration) -> Result<LogPart, Failure> {
         let Some(node) = &self.worker_control else { return Ok(LogPart::default()) };
         let part = match node.read_log(self.log, self.offset, patience) {
             Ok(part) => part,
-            // Its worker went meanwhile, or is where this process cannot reach it.
+            // The worker is gone meanwhile, or this process cannot reach it.
             Err(error) if matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::Timeout) => {
                 std::thread::sleep(patience.min(LOOK_EVERY));
                 return Ok(LogPart {
@@ -296,12 +300,13 @@ impl LogReader {
         if part.number == self.attempt || self.offset == 0 {
             return Ok(part);
         }
-        // Another attempt: from its beginning.
+        // The log is of another attempt: read it from its start.
         self.offset = 0;
         Ok(node.read_log(self.log, 0, Duration::ZERO)?)
     }
 
-    /// Says what a reader would not see from the part itself.
+    /// Notes what the part does not show by itself: that a new attempt began, or that output is
+    /// missing.
     pub fn note_gaps(&self, part: &LogPart, printer: Printer) {
         if part.number > self.attempt && self.attempt > 0 {
             printer.note(&format!("marline: it runs again (attempt {})", part.number));
@@ -309,12 +314,12 @@ impl LogReader {
         if part.offset > self.offset {
             let missed = part.offset - self.offset;
             printer.note(&format!(
-                "marline: {missed} bytes that were printed here are not kept any more"
+                "marline: {missed} bytes of output are missing here: the worker no longer keeps them"
             ));
         }
     }
 
-    /// The part was read.
+    /// Counts the part as read.
     pub fn advance(&mut self, part: &LogPart) {
         self.missed += part.offset.saturating_sub(self.offset);
         if self.offset == 0 {

@@ -1,4 +1,5 @@
-//! `marline memory`: how full the stores are; which values there are, how large, where, and who holds them.
+//! `marline memory`: shows how full the object stores are, and lists values: their size, place,
+//! readers and holders.
 
 use super::CommandResult;
 use super::workers::{more_text, non_empty};
@@ -11,10 +12,11 @@ use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::process::ExitCode;
 
-/// Of so many workers it is asked what they have.
+/// The most workers that are asked for the contents of their object stores: as many as one answer
+/// lists.
 const MAX_WORKERS: u32 = 1_000;
 
-/// A worker, and how full its store is.
+/// A worker, and how full its object store is.
 type WorkerObjectStore<'a> = (&'a WorkerStatus, StoreStatus);
 
 pub fn run(settings: &ClusterEndpoint, limit: &Limit, printer: Printer) -> CommandResult {
@@ -24,13 +26,13 @@ pub fn run(settings: &ClusterEndpoint, limit: &Limit, printer: Printer) -> Comma
     let mut here: BTreeMap<String, Vec<(String, ObjectHere)>> = BTreeMap::new();
     let mut stores: Vec<WorkerObjectStore<'_>> = Vec::new();
     for worker in workers.iter().filter(|worker| !worker.store.is_empty()) {
-        // One that cannot be asked is left out.
+        // A worker that does not answer is left out.
         let Ok(held) = control.objects_at(worker, settings.token.clone(), limit.limit) else {
             continue;
         };
         stores.extend(held.store.map(|store| (worker, store)));
-        for one in held.here {
-            here.entry(one.object_id.clone()).or_default().push((worker.hostname.clone(), one));
+        for copy in held.here {
+            here.entry(copy.object_id.clone()).or_default().push((worker.hostname.clone(), copy));
         }
     }
     let at = |object: &ObjectStatus| here.get(&object.object_id).map_or(&[][..], Vec::as_slice);
@@ -54,7 +56,7 @@ pub fn run(settings: &ClusterEndpoint, limit: &Limit, printer: Printer) -> Comma
     Ok(ExitCode::SUCCESS)
 }
 
-/// How full the stores are, and an empty line.
+/// Returns a table of how full the object stores are, and an empty line; nothing if there are none.
 fn stores_table(stores: &[WorkerObjectStore<'_>]) -> String {
     if stores.is_empty() {
         return String::new();
@@ -85,6 +87,8 @@ fn store_as_json((worker, store): &WorkerObjectStore<'_>) -> Value {
     })
 }
 
+/// Returns where the data of an object is: the hosts of its copies. If no worker told of a copy,
+/// returns how many workers the controller knows to have one.
 fn places(object: &ObjectStatus, here: &[(String, ObjectHere)]) -> String {
     let place = |(host, one): &(String, ObjectHere)| {
         if one.on_disk { format!("{host} (disk)") } else { host.clone() }

@@ -1,4 +1,8 @@
-//! `marline run -- COMMAND`: runs it somewhere, prints what it prints, ends as it does.
+//! `marline run -- COMMAND`: runs a command on a worker, prints its output, and exits with its
+//! status.
+//!
+//! One thread ([`Watch`]) prints the output while the command runs. The main thread waits for the
+//! result.
 
 use super::CommandResult;
 use super::logs::{LogLocation, LogReader, exit_on_write_error, print};
@@ -22,12 +26,13 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-/// How long one look at what is printed takes at most.
+/// How long one request waits at the worker for more output.
 const LOOK: Duration = Duration::from_millis(250);
-/// The wait between looks at a task that has not started: at first, and at most.
+/// How long the command waits between two questions about a task that has not started: at first,
+/// and at most.
 const FIRST_PAUSE: Duration = Duration::from_millis(1);
 const LONGEST_PAUSE: Duration = Duration::from_millis(100);
-/// The most that a command reads.
+/// The most bytes of standard input. They travel to the worker as the argument of the task.
 const MAX_STDIN_BYTES: u64 = 32 << 20;
 
 pub fn run(settings: &ClusterEndpoint, asked: &Run, printer: Printer) -> CommandResult {
@@ -43,14 +48,15 @@ pub fn run(settings: &ClusterEndpoint, asked: &Run, printer: Printer) -> Command
     if asked.detach {
         let task = settings.control()?.submit_command(&line, options)?;
         let json = json!({ "task": task.to_string() });
-        let said = printer.answer(&json, || task.to_string());
-        // It runs, whether this can be said or not: its id must not be lost.
-        said.map_err(|failure| {
+        let printed = printer.answer(&json, || task.to_string());
+        // The task runs even if its id cannot be printed. The error names the id, so that it is not
+        // lost.
+        printed.map_err(|failure| {
             Failure::failed(format!("task {task} was submitted, but {}", failure.message))
         })?;
         return Ok(ExitCode::SUCCESS);
     }
-    // With a session: if this process dies, the command does not run on.
+    // This client has a session: if this process dies, the session ends and the command is stopped.
     let client = Client::connect(&settings.address, settings.token.clone())?;
     let spec = Arc::new(TaskSpec {
         id: new_task_id(),
@@ -73,8 +79,8 @@ pub fn run(settings: &ClusterEndpoint, asked: &Run, printer: Printer) -> Command
     exit_as_command(&client, task, outcome, interrupted, &watched, printer)
 }
 
-/// The first signal asks the command to stop, the second does not wait for it, the third does not even
-/// wait for the cluster.
+/// Handles signals such as Ctrl-C. The first asks the command to stop. The second kills the
+/// command. The third ends this process without waiting for the cluster.
 fn stop_when_asked(client: &Client, task: TaskId, asked: Arc<AtomicU32>) -> Result<(), Failure> {
     let client = client.clone();
     Ok(marline_runtime::on_signal(move || match asked.fetch_add(1, Ordering::Relaxed) {
@@ -84,6 +90,7 @@ fn stop_when_asked(client: &Client, task: TaskId, asked: Arc<AtomicU32>) -> Resu
     })?)
 }
 
+/// Returns the command line to run. Reads all of standard input, if `--stdin` is given.
 fn line(asked: &Run) -> Result<CommandLine, Failure> {
     let mut line = CommandLine {
         argv: asked.command.clone(),
@@ -96,7 +103,9 @@ fn line(asked: &Run) -> Result<CommandLine, Failure> {
             .split_once('=')
             .ok_or_else(|| Failure::usage(format!("--env {variable:?}: expected NAME=VALUE")))?;
         if name.is_empty() {
-            return Err(Failure::usage(format!("--env {variable:?}: a variable has a name")));
+            return Err(Failure::usage(format!(
+                "--env {variable:?}: the name is empty, expected NAME=VALUE"
+            )));
         }
         line.env.insert(name.into(), value.into());
     }
@@ -113,39 +122,45 @@ fn line(asked: &Run) -> Result<CommandLine, Failure> {
     Ok(line)
 }
 
-/// Prints what the command prints, on a thread of its own: nobody waits for output when it has ended.
+/// Prints the output of the command on a thread of its own. So the end of the command does not have
+/// to wait for a request for more output.
 struct Watch {
     shared: Arc<OutputPrinter>,
 }
 
+/// What the printing thread and [`Watch::finish`] share.
 struct OutputPrinter {
     settings: ClusterEndpoint,
     control: Control,
     task: TaskId,
     printer: Printer,
     asked_to_stop: Arc<AtomicU32>,
-    /// Held while something is printed.
+    /// Locked while output is printed.
     state: Mutex<PrintState>,
 }
 
+/// How far the output was printed, and what is on the terminal.
 struct PrintState {
     place: LogReader,
     progress: Progress,
     forwarded: OutputForwarder,
-    /// Everything was printed.
+    /// The command has ended: `finish` prints the rest, and the thread stops.
     done: bool,
-    /// Nobody reads it any more.
+    /// Why standard output could not be written, if so.
     unread: Option<std::io::Error>,
 }
 
-/// How far the output was printed.
+/// What was printed of the output when the command had ended.
 struct PrintedOutput {
     unread: Option<std::io::Error>,
-    /// How many bytes of output and of errors; nothing if parts between them were missed.
+    /// How many bytes of standard output and of standard error were printed. Nothing if parts in
+    /// between were missed.
     printed: Option<[u64; 2]>,
 }
 
 impl Watch {
+    /// Starts the thread. With `--json` no thread is needed: the result has the output. If standard
+    /// output cannot be written, the thread asks the command to stop.
     fn start(
         settings: &ClusterEndpoint,
         client: &Client,
@@ -173,7 +188,7 @@ impl Watch {
         Ok(Watch { shared })
     }
 
-    /// The command has ended: prints what is left of its output.
+    /// Prints the rest of the output, after the command has ended.
     fn finish(self) -> PrintedOutput {
         let shared = self.shared;
         let mut state = shared.lock();
@@ -200,7 +215,7 @@ impl OutputPrinter {
         self.state.lock().expect("nothing panics under it")
     }
 
-    /// Goes on until the command has ended, or nobody reads its output.
+    /// Prints output until the command has ended, or standard output cannot be written.
     fn run(&self) {
         let mut pause = FIRST_PAUSE;
         loop {
@@ -208,7 +223,8 @@ impl OutputPrinter {
             let before = place.offset;
             let (words, part) = match self.look(&mut place) {
                 Ok(found) => found,
-                // It may come back: the session says when it is over.
+                // The controller may come back. If it does not, the session ends, and
+                // `pending.wait()` fails.
                 Err(failure) => (failure.message, None),
             };
             let mut state = self.lock();
@@ -229,11 +245,11 @@ impl OutputPrinter {
         }
     }
 
-    /// What it does, and what it printed.
+    /// Returns what the command does at the moment, and the next part of its output.
     fn look(&self, place: &mut LogReader) -> Result<(String, Option<LogPart>), Failure> {
         let status = match self.control.task(self.task) {
             Ok(status) => status,
-            // What was submitted may be on its way.
+            // The submission may still be on its way to the controller.
             Err(error) if error.kind() == ErrorKind::NotFound => {
                 return Ok(("submitting".into(), None));
             }
@@ -254,13 +270,13 @@ impl OutputPrinter {
         match (self.asked_to_stop.load(Ordering::Relaxed), words) {
             (1, _) => progress.update("asked the command to stop; Ctrl-C again kills it"),
             (2.., _) => progress.update("killing the command; Ctrl-C again does not wait for it"),
-            (0, "") if printed => {} // It says itself how far it is.
+            (0, "") if printed => {} // The command's own output shows its progress.
             (0, "") => progress.update_on_terminal("running"),
             (0, words) => progress.update(words),
         }
     }
 
-    /// Prints a part of the output. Says whether anybody reads it.
+    /// Prints a part of the output. Returns false if standard output cannot be written.
     fn show(&self, state: &mut PrintState, part: &LogPart) -> bool {
         if !part.chunks.is_empty() {
             state.progress.clear();
@@ -272,7 +288,7 @@ impl OutputPrinter {
     }
 }
 
-/// Ends as the command did.
+/// Returns the exit code that stands for the command's end, after printing what is left to say.
 fn exit_as_command(
     client: &Client,
     task: TaskId,
@@ -283,8 +299,9 @@ fn exit_as_command(
 ) -> CommandResult {
     let (end, error) = match outcome {
         Ok(values) => {
-            let value =
-                values.first().ok_or_else(|| Failure::failed("a result without a value"))?;
+            let value = values
+                .first()
+                .ok_or_else(|| Failure::failed("the result of the command has no value"))?;
             (Some(CommandEnd::decode(&client.load(&value.payload)?)?), None)
         }
         Err(error) => {
@@ -323,14 +340,14 @@ fn exit_as_command(
         return exit_on_write_error(&error);
     }
     if let Some(error) = error.filter(|_| end.is_none()) {
-        // What the command said itself was printed; this is what Marline has to say.
+        // The command did not run to its end, so this error is from Marline, not from the command.
         printer.note(&format!("marline: {}", error.message()));
     }
     Ok(ExitCode::from(code))
 }
 
-/// What could not be read from the command's log, because its worker has gone since, or cannot be reached
-/// from here: how it ended has the latest of it.
+/// Prints output that could not be read from the command's log, because its worker has gone since
+/// or cannot be reached from here. The result of the command has the latest part of each stream.
 fn print_rest(end: &CommandEnd, printed: [u64; 2], printer: Printer) -> std::io::Result<()> {
     let rest = |kept: &'_ [u8], left_out: u64, printed: u64| {
         let unprinted = (kept.len() as u64 + left_out).saturating_sub(printed);
@@ -342,8 +359,8 @@ fn print_rest(end: &CommandEnd, printed: [u64; 2], printer: Printer) -> std::io:
     let (from_error, missed_errors) = rest(&end.stderr, end.stderr_left_out, printed[1]);
     if missed + missed_errors > 0 {
         printer.note(&format!(
-            "marline: {} bytes that were printed here could not be read: the worker has gone, or \
-             cannot be reached from here",
+            "marline: {} bytes of output are missing here: the worker has gone, or cannot be reached \
+             from this machine",
             missed + missed_errors
         ));
     }
@@ -352,6 +369,7 @@ fn print_rest(end: &CommandEnd, printed: [u64; 2], printer: Printer) -> std::io:
     forwarded.write(&end.stdout[from..])
 }
 
+/// Returns the exit code for how the command ended.
 fn code(end: Option<&CommandEnd>, error: Option<&Error>) -> u8 {
     match end {
         Some(CommandEnd { code: Some(code), .. }) => *code as u8,

@@ -1,4 +1,4 @@
-//! `marline status`: the cluster as a whole, and why anything waits.
+//! `marline status`: shows the cluster as a whole, and why work waits.
 
 use super::CommandResult;
 use super::workers::amounts;
@@ -67,7 +67,7 @@ fn words(settings: &ClusterEndpoint, status: &ClusterStatus) -> String {
          workers   {workers}\n\
          free      {} of {}\n\
          tasks     {} submitted: {} finished, {} failed, {} cancelled, {} not ended\n\
-         losses    {} attempts lost, {} given back, {} messages fenced\n\
+         losses    {} attempts lost, {} refused, {} messages fenced\n\
          kept      {} results and values, {}\n",
         status.cluster_id,
         settings.address,

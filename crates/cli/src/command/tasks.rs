@@ -1,4 +1,4 @@
-//! `marline tasks`: those that have not ended, then those that have.
+//! `marline tasks`: lists tasks, first those that have not ended, then those that have.
 
 use super::workers::{more_text, non_empty, now};
 use super::{CommandResult, MAX_LISTED_ITEMS};
@@ -30,16 +30,17 @@ pub fn run(settings: &ClusterEndpoint, asked: &Tasks, printer: Printer) -> Comma
     Ok(ExitCode::SUCCESS)
 }
 
-/// The classes of actors, by their ids.
+/// The classes of actors, by the actors' ids.
 type Classes = HashMap<String, String>;
 
-/// The status of a call has its actor's id alone. Those of the latest actors are known.
+/// Returns the classes of the latest actors. The status of a call has the id of its actor, not the
+/// class.
 fn classes(control: &Control) -> Result<Classes, Failure> {
     let (actors, _) = control.actors(MAX_LISTED_ITEMS)?;
     Ok(actors.into_iter().map(|actor| (actor.actor_id, actor.class)).collect())
 }
 
-/// A function, or a method and whose it is.
+/// Returns the name to show: of a function, or of a method with its actor's class or id.
 fn name(task: &TaskStatus, classes: &Classes) -> String {
     let TaskStatus { name, actor_id, .. } = task;
     match classes.get(actor_id) {
@@ -49,10 +50,10 @@ fn name(task: &TaskStatus, classes: &Classes) -> String {
     }
 }
 
-/// What is said of no tasks in these states.
+/// Returns the text for an empty list of tasks in these states.
 fn none(states: &[TaskState]) -> String {
     if states.is_empty() {
-        return "no tasks: `marline run -- COMMAND` makes one".into();
+        return "no tasks: `marline run -- COMMAND` starts one".into();
     }
     let names: Vec<&str> = states.iter().map(|state| state_name((*state).into())).collect();
     format!("no {} tasks", names.join(" or "))
@@ -122,7 +123,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_call_is_named_with_whose_it_is() {
+    fn a_call_is_named_with_the_class_or_id_of_its_actor() {
         let classes = Classes::from([("7".into(), "Counter".into())]);
         let named = |name: &str, actor: &str| {
             let (name, actor_id) = (name.into(), actor.into());

@@ -1,4 +1,4 @@
-//! `marline token`: a short-lived token for gRPC clients that are not Marline's own.
+//! `marline token`: prints a short-lived token for gRPC clients that are not Marline's own.
 
 use super::CommandResult;
 use crate::config::ClusterEndpoint;
@@ -11,7 +11,7 @@ use std::process::ExitCode;
 pub fn run(settings: &ClusterEndpoint, printer: Printer) -> CommandResult {
     let tickets = Tickets::at(&settings.address, settings.token.clone())?;
     if !tickets.are_needed() {
-        let words = format!("the cluster at {} asks for no token", settings.address);
+        let words = format!("the cluster at {} needs no token", settings.address);
         return Err(Failure::failed(words));
     }
     let ticket = tickets.ticket();

@@ -1,4 +1,4 @@
-//! `marline up`: a controller and a worker in one process.
+//! `marline up`: starts a controller and a worker in one process.
 
 use super::CommandResult;
 use super::controller::{ListeningController, config};

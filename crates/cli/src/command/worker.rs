@@ -1,5 +1,8 @@
-//! `marline worker`: runs commands, and tasks and actors in Python, for a controller elsewhere. Those in
-//! Rust are provided by a program of your own: see `marline::Worker`.
+//! `marline worker`: a worker that runs commands, and tasks and actors in Python, for a controller
+//! in another process. Tasks and actors in Rust need a worker program of the user's own: see
+//! `marline::Worker`.
+//!
+//! [`options`] and [`ShutdownProgress`] are shared with `marline up` and `marline controller`.
 
 use super::{CommandResult, MAX_LISTED_ITEMS};
 use crate::args::{Args, Worker as Asked, WorkerOffer};
@@ -23,20 +26,21 @@ use std::sync::{Arc, Mutex};
 use std::thread::available_parallelism;
 use std::time::Duration;
 
-/// How often it is said what a process that is to end waits for.
+/// How often a process that is about to end asks what its workers still have to finish.
 const SHUTDOWN_POLL_INTERVAL: Duration = Duration::from_millis(250);
 
-/// So many Python executors are started ahead, at most: as many as there are CPUs.
+/// The most Python executors that are started before work needs them. Below this limit, one is
+/// started for each CPU.
 const MAX_PRESTARTED: usize = 64;
 
-/// If this process was started as an executor, is one until it ends.
+/// If this process was started as an executor, runs as one until the process ends.
 pub fn serve_if_executor() {
     let program: Arc<dyn Program> = Arc::new(NoProgram);
     marline_runtime::serve_if_executor(&program);
 }
 
-/// What a worker of this program is to be; whom it joins and where it listens is left open. Its executors
-/// are told of `home`.
+/// Returns the options of a worker of this program, except which controller it joins and where it
+/// listens. User code in its executors submits work to `home`.
 pub fn options(offer: &WorkerOffer, home: &ExecutorCluster<'_>) -> Result<WorkerOptions, Failure> {
     let cpus = offer
         .cpus
@@ -68,7 +72,7 @@ pub fn options(offer: &WorkerOffer, home: &ExecutorCluster<'_>) -> Result<Worker
     })
 }
 
-/// What its store of large values may take.
+/// Returns the limits and folders of the object store.
 fn store(offer: &WorkerOffer) -> Result<StoreOptions, Failure> {
     let limit = offer.object_store_memory.map(|bytes| bytes.0);
     let limit = limit.map(|value| Setting { name: "--object-store-memory", value });
@@ -77,7 +81,7 @@ fn store(offer: &WorkerOffer) -> Result<StoreOptions, Failure> {
     Ok(StoreOptions::new(limit, folder, durable)?)
 }
 
-/// Amounts of every kind.
+/// Returns the resources that these amounts make up. Fails if an amount is not valid.
 pub fn resources(
     cpus: Count,
     gpus: Count,
@@ -99,7 +103,8 @@ pub fn run(args: &Args, asked: &Asked, printer: Printer) -> CommandResult {
     let home = ExecutorCluster { address: &settings.address, token: settings.token.as_deref() };
     let options = WorkerOptions {
         controller: settings.address.clone(),
-        // A token that is not named is looked up each time it joins: the next controller has another.
+        // Without --token-file the worker looks the token up each time that it joins: the next
+        // controller has another.
         token: settings.token.clone().filter(|_| args.token_file.is_some()),
         listen: Some(asked.listen.clone()),
         ..options(&asked.offer, &home)?
@@ -107,13 +112,13 @@ pub fn run(args: &Args, asked: &Asked, printer: Printer) -> CommandResult {
     let offers = options.resources.to_string();
     let worker = match args.address {
         Some(_) => Worker::join(options)?,
-        // Whichever runs here, also when this one has ended.
+        // The cluster that runs on this machine, and after its end the next one.
         None => Worker::join_here(options, args.token_file.as_deref())?,
     };
     worker.on_note(move |words| printer.note(&format!("marline: {words}")));
-    let settings = ClusterEndpoint::of(args)?; // Its record may have been written meanwhile.
+    let settings = ClusterEndpoint::of(args)?; // The cluster's record may have been written meanwhile.
     let identity = worker.identity();
-    // The controller may have lost it meanwhile: it joins again by itself.
+    // The controller may have lost this worker meanwhile. The worker joins again by itself.
     let myself = own_status(&settings.control()?, identity()).unwrap_or_default();
     let json = json!({
         "id": myself.worker_id,
@@ -123,48 +128,49 @@ pub fn run(args: &Args, asked: &Asked, printer: Printer) -> CommandResult {
     });
     let grace = asked.offer.grace.0;
     let (address, token_file) = (args.address.clone(), args.token_file.clone());
-    // It may be in another cluster by then.
+    // The worker may be in another cluster when it is asked to end, so the cluster is looked up
+    // then.
     let control =
         move || ClusterEndpoint::find(address.as_deref(), token_file.as_deref())?.control();
     let only_myself =
         move |control: &Control| self::own_status(control, identity()).into_iter().collect();
     let words = || {
         format!(
-            "worker {} of the cluster at {}; it offers {offers}\nCtrl-C has it finish and leave.",
+            "worker {} of the cluster at {}; it offers {offers}\nCtrl-C lets it finish its work and leave.",
             myself.worker_id, settings.address
         )
     };
-    let (mut said, farewell) = (Ok(()), ShutdownProgress::new(printer));
+    let (mut announced, farewell) = (Ok(()), ShutdownProgress::new(printer));
     let ready = || {
-        said = printer.answer(&json, words);
+        announced = printer.answer(&json, words);
         if is_local(&myself.address) && !is_local(&settings.address) {
             printer.note(
-            "others cannot reach this worker, to read logs or to call actors, unless they are on \
-             this machine: --listen 0.0.0.0:0 lets them",
+            "only processes on this machine can read logs and call actors of this worker: start it \
+             with --listen 0.0.0.0:0 to let other machines do so",
         );
         }
-        said.is_ok()
+        announced.is_ok()
     };
     let asked = || farewell.begin(control, only_myself, grace);
     let result = worker.run_with(grace, ready, asked);
     drop(farewell);
-    said?;
+    announced?;
     result?;
     printer.note("the worker has left");
     Ok(ExitCode::SUCCESS)
 }
 
-/// What the cluster knows of the worker with this id.
+/// Returns the status of the worker with this id, if the controller knows the worker.
 fn own_status(control: &Control, id: Option<SessionId>) -> Option<WorkerStatus> {
     control.worker(&id?.to_string()).ok().flatten()
 }
 
-/// The workers of a cluster, as far as they are known.
+/// Returns the workers of a cluster; none if the controller does not answer.
 pub fn workers(control: &Control) -> Vec<WorkerStatus> {
     control.workers(MAX_LISTED_ITEMS).unwrap_or_default().0
 }
 
-/// Whether an address means nothing on other machines.
+/// Whether an address can be reached from this machine only.
 pub fn is_local(address: &str) -> bool {
     let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
     let host = host.trim_matches(['[', ']']);
@@ -173,7 +179,7 @@ pub fn is_local(address: &str) -> bool {
         || host.parse().is_ok_and(|ip: IpAddr| ip.is_loopback())
 }
 
-/// Says what a process that was asked to end still waits for.
+/// Shows what a process that was asked to end still waits for.
 pub struct ShutdownProgress(Arc<Mutex<Option<Progress>>>);
 
 impl ShutdownProgress {
@@ -181,7 +187,8 @@ impl ShutdownProgress {
         ShutdownProgress(Arc::new(Mutex::new(Some(printer.progress()))))
     }
 
-    /// The process was asked to end. From now on this says what `these` workers have to finish.
+    /// Starts to show what `these` workers still have to finish. Called when the process was asked
+    /// to end.
     pub fn begin(
         &self,
         control: impl FnOnce() -> Result<Control, Failure> + Send + 'static,
@@ -212,7 +219,7 @@ impl ShutdownProgress {
 }
 
 impl Drop for ShutdownProgress {
-    /// The process has ended. Nothing more is printed.
+    /// Removes the progress line. The thread of `begin` prints nothing more.
     fn drop(&mut self) {
         drop(self.0.lock().expect("nothing panics under it").take());
     }

@@ -1,4 +1,4 @@
-//! `marline workers`: who is here, and what is free there.
+//! `marline workers`: lists the workers and what each has free.
 
 use super::CommandResult;
 use crate::args::Limit;
@@ -24,7 +24,7 @@ pub fn run(settings: &ClusterEndpoint, limit: &Limit, printer: Printer) -> Comma
     Ok(ExitCode::SUCCESS)
 }
 
-/// What a list says that is not whole.
+/// Returns the line under a list that the limit cut short.
 pub fn more_text(more: bool) -> &'static str {
     if more { "… and others: --limit shows more\n" } else { "" }
 }
@@ -46,7 +46,7 @@ fn row(worker: &WorkerStatus) -> Vec<String> {
 fn as_json(worker: &WorkerStatus) -> Value {
     json!({
         "id": worker.worker_id,
-        // Larger than what some readers of JSON can tell apart.
+        // As text: some readers of JSON round numbers of this size.
         "epoch": worker.epoch.to_string(),
         "state": state_name(worker.state),
         "address": non_empty(&worker.address),
@@ -78,22 +78,22 @@ pub fn state_name(state: i32) -> &'static str {
     }
 }
 
-/// What the wire leaves empty where there is nothing.
+/// Returns a text of the protocol, in which an empty text stands for none.
 pub fn non_empty(text: &str) -> Option<&str> {
     Some(text).filter(|text| !text.is_empty())
 }
 
-/// Now, in milliseconds since 1970.
+/// Returns the time, in milliseconds since 1970.
 pub fn now() -> i64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis() as i64
 }
 
-/// Of a resource, in ten-thousandths on the wire.
+/// Returns an amount of a resource, which the protocol has in ten-thousandths.
 fn whole(amount: i64) -> f64 {
     amount as f64 / 10_000.0
 }
 
-/// Amounts for programs.
+/// Returns amounts as JSON.
 pub fn amounts(resources: Option<&WireResources>) -> Value {
     let Some(resources) = resources else { return json!({}) };
     let mut custom: Map<String, Value> = Map::new();
@@ -108,7 +108,7 @@ pub fn amounts(resources: Option<&WireResources>) -> Value {
     })
 }
 
-/// Amounts for people.
+/// Returns amounts in words.
 pub fn amounts_text(resources: Option<&WireResources>) -> String {
     let Some(resources) = resources else { return "nothing".into() };
     let mut parts = vec![format!("{} CPU", whole(resources.cpu))];

@@ -1,4 +1,4 @@
-//! Clusters that begin and end, in good order or not.
+//! How clusters start and end: asked to, killed, with a closed terminal, with other workers.
 
 use crate::harness::{Home, Running, is_alive, pid_in, until};
 
@@ -58,7 +58,8 @@ fn up_that_is_asked_to_end_finishes_what_runs_and_leaves_nothing() {
     assert_eq!(home.runtime_files(), Vec::<String>::new());
 }
 
-/// What runs on another worker is finished too, whoever is asked to end.
+/// Checks that a process of this role that is asked to end also lets other workers finish their
+/// work.
 fn other_workers_finish(role: &str) {
     let home = Home::new();
     let mut args = vec![role, "--json", "--listen", "127.0.0.1:0"];
@@ -79,7 +80,7 @@ fn other_workers_finish(role: &str) {
     until("all drain", draining);
     let late = home.marline(&["--json", "run", "--", "true"]);
     assert_eq!(late.code, Some(125), "{late:?}");
-    assert!(late.out().contains("about to end, and takes no new work"), "{late:?}");
+    assert!(late.out().contains("shutting down, and takes no new work"), "{late:?}");
     std::fs::write(&gate, "").unwrap();
     assert_eq!(run.end().succeeded().out(), "done\n");
     assert_eq!(up.end().code, Some(0));

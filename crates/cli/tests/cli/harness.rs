@@ -1,4 +1,4 @@
-//! Starting the binary, and waiting for what it does.
+//! Starts the binary in a home of its own, and waits for what it does.
 
 use serde_json::Value;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -7,10 +7,10 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
-/// Far longer than anything here takes on a busy machine.
+/// How long a test waits: far longer than any step takes on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A user's machine: a home and a runtime folder, with nothing in them.
+/// A user's machine: an empty home folder with an empty runtime folder in it.
 pub struct Home {
     folder: TempDir,
 }
@@ -26,7 +26,7 @@ impl Home {
         self.folder.path()
     }
 
-    /// A file in it.
+    /// Writes a file into the home folder, and returns its path.
     pub fn file(&self, name: &str, content: &str) -> PathBuf {
         let path = self.path().join(name);
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();
@@ -34,7 +34,7 @@ impl Home {
         path
     }
 
-    /// What is in the runtime folder.
+    /// Returns the names of the files in the runtime folder.
     pub fn runtime_files(&self) -> Vec<String> {
         let Ok(entries) = std::fs::read_dir(self.path().join("run/marline")) else {
             return Vec::new();
@@ -42,7 +42,7 @@ impl Home {
         entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
     }
 
-    /// `marline` with these arguments.
+    /// Returns `marline` with these arguments, in this home and without variables of Marline.
     pub fn command(&self, args: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_marline"));
         for (name, _) in std::env::vars_os() {
@@ -56,12 +56,12 @@ impl Home {
         command
     }
 
-    /// Runs it to its end.
+    /// Runs `marline` to its end.
     pub fn marline(&self, args: &[&str]) -> ExitedProcess {
         Running::new(self.command(args)).end()
     }
 
-    /// The same, with something to read.
+    /// Runs `marline` to its end, with this standard input.
     pub fn marline_with_input(&self, args: &[&str], input: &[u8]) -> ExitedProcess {
         let mut command = self.command(args);
         command.stdin(Stdio::piped());
@@ -70,19 +70,19 @@ impl Home {
         running.end()
     }
 
-    /// Its JSON answer.
+    /// Runs `marline --json`, and returns its answer.
     pub fn json(&self, args: &[&str]) -> Value {
         let mut all = vec!["--json"];
         all.extend(args);
         self.marline(&all).succeeded().json()
     }
 
-    /// Starts it.
+    /// Starts `marline`.
     pub fn start(&self, args: &[&str]) -> Running {
         Running::new(self.command(args))
     }
 
-    /// Starts it so that it may have this many descriptors at most.
+    /// Starts `marline` with a limit to its open file descriptors.
     pub fn start_with_descriptors(&self, limit: u32, args: &[&str]) -> Running {
         let meant = self.command(args);
         let mut command = Command::new("sh");
@@ -98,21 +98,21 @@ impl Home {
         Running::new(command)
     }
 
-    /// A cluster with one worker.
+    /// Starts a cluster with one worker, and waits until it is up.
     pub fn up(&self, args: &[&str]) -> Running {
         let mut all = vec!["up", "--json", "--quiet", "--listen", "127.0.0.1:0"];
         all.extend(args);
         self.start(&all).announced()
     }
 
-    /// Submits a command that nobody waits for; says its id.
+    /// Submits a command with `run --detach`, and returns its id.
     pub fn detach(&self, args: &[&str]) -> String {
         let mut all = vec!["run", "--detach"];
         all.extend(args);
         self.json(&all)["task"].as_str().unwrap().to_owned()
     }
 
-    /// What is known of a task.
+    /// Returns a task as `marline tasks` lists it, or null.
     pub fn task(&self, id: &str) -> Value {
         let tasks = self.json(&["tasks"]);
         let mut tasks = tasks["tasks"].as_array().unwrap().iter();
@@ -124,7 +124,7 @@ impl Home {
     }
 }
 
-/// How it ended.
+/// How a process ended, and its output.
 #[derive(Debug)]
 pub struct ExitedProcess {
     pub code: Option<i32>,
@@ -146,7 +146,7 @@ impl ExitedProcess {
         serde_json::from_slice(&self.stdout).unwrap_or_else(|error| panic!("{error}: {self:?}"))
     }
 
-    /// What it said on standard error as JSON.
+    /// Returns the JSON error in the last line of standard error.
     pub fn error(&self) -> Value {
         let last = self.stderr.lines().last().unwrap_or_default();
         let error: Value =
@@ -155,11 +155,11 @@ impl ExitedProcess {
     }
 }
 
-/// A process that dies with this value.
+/// A running process. It is killed when this value is dropped.
 pub struct Running {
     child: Child,
     stdout: Option<BufReader<ChildStdout>>,
-    /// What it said when it had begun.
+    /// The JSON that the process printed when it was ready.
     pub announced: Value,
 }
 
@@ -170,7 +170,7 @@ impl Running {
         Running { child, stdout, announced: Value::Null }
     }
 
-    /// Waits for the first line that it prints, which is JSON.
+    /// Waits for the first line of standard output, which is JSON.
     pub fn announced(mut self) -> Running {
         let line = self.line();
         self.announced = serde_json::from_str(&line)
@@ -178,14 +178,14 @@ impl Running {
         self
     }
 
-    /// The next line that it prints.
+    /// Reads the next line of standard output.
     pub fn line(&mut self) -> String {
         let mut line = String::new();
         self.stdout.as_mut().unwrap().read_line(&mut line).unwrap();
         line
     }
 
-    /// The next line that it prints as an error.
+    /// Reads the next line of standard error.
     pub fn complaint(&mut self) -> String {
         let mut bytes = Vec::new();
         let mut byte = [0];
@@ -218,12 +218,12 @@ impl Running {
         signal(self.pid(), name);
     }
 
-    /// Nobody reads what it prints any more.
+    /// Closes the reading end of its standard output.
     pub fn close_stdout(&mut self) {
         self.stdout = None;
     }
 
-    /// Waits for its end.
+    /// Waits for the end of the process.
     pub fn end(mut self) -> ExitedProcess {
         let mut stderr = self.child.stderr.take().unwrap();
         let errors = std::thread::spawn(move || {
@@ -243,7 +243,7 @@ impl Running {
             if let Some(status) = self.child.try_wait().unwrap() {
                 break status;
             }
-            assert!(Instant::now() < end, "it does not end");
+            assert!(Instant::now() < end, "the process does not end");
             std::thread::sleep(Duration::from_millis(1));
         };
         let stdout = outputs.map_or(Vec::new(), |outputs| outputs.join().unwrap());
@@ -263,14 +263,14 @@ pub fn signal(pid: u32, name: &str) {
     assert!(kill.success(), "signal {name} to {pid}");
 }
 
-/// Whether there is a process that has this id and has not ended.
+/// Whether a process with this id exists and has not ended. A zombie has ended.
 pub fn is_alive(pid: u32) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     let state = stat.rsplit_once(')').and_then(|(_, rest)| rest.split_whitespace().next());
     state.is_some_and(|state| state != "Z" && state != "X")
 }
 
-/// The process whose id is in a file, when it is there.
+/// Waits until a file has a process id, and returns the id.
 pub fn pid_in(file: &Path) -> u32 {
     until(&format!("{} has a number", file.display()), || {
         std::fs::read_to_string(file).is_ok_and(|text| text.ends_with('\n'))
@@ -278,7 +278,7 @@ pub fn pid_in(file: &Path) -> u32 {
     std::fs::read_to_string(file).unwrap().trim().parse().unwrap()
 }
 
-/// Waits for a condition.
+/// Waits until the condition holds. Panics after [`PATIENCE`].
 pub fn until(what: &str, condition: impl Fn() -> bool) {
     let end = Instant::now() + PATIENCE;
     while !condition() {

@@ -1,10 +1,11 @@
-//! Joining a cluster that has just begun to listen, or begins to while another process waits for it.
+//! Joining a cluster that has just begun to listen, or that begins to listen while a worker already
+//! waits for it.
 
 use crate::harness::{Home, Running, until};
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::net::UnixStream;
 
-/// An address of this machine with a port that is free.
+/// Returns an address of this machine with a port that was free a moment ago.
 fn free_address() -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     listener.local_addr().unwrap().to_string()
@@ -14,13 +15,13 @@ fn has_record(home: &Home) -> bool {
     home.runtime_files().iter().any(|name| name.ends_with(".cluster"))
 }
 
-/// Starts a cluster, and checks that its record is there as soon as somebody can connect.
+/// Starts a cluster, and checks that its record exists as soon as a process can connect.
 fn is_written_down_before(home: &Home, args: &[&str], connects: impl Fn() -> bool) -> Running {
     let running = home.start(args);
     let end = std::time::Instant::now() + std::time::Duration::from_secs(60);
     while !connects() {
         assert!(std::time::Instant::now() < end, "waited a minute: {args:?} listens");
-        std::hint::spin_loop(); // The moment after it listens is what counts.
+        std::hint::spin_loop(); // The check must run in the moment after.
     }
     assert!(has_record(home), "{args:?} listens, and has no record: {:?}", home.runtime_files());
     running
@@ -59,7 +60,7 @@ fn a_worker_that_begins_before_its_controller_looks_the_token_up_again() {
     let _controller = home.start(&["controller", "--listen", &address]);
     let worker = worker.announced();
     assert_eq!(worker.announced["controller"], address.as_str(), "{:?}", worker.announced);
-    // It is let in by its controller, and lets in those who have the same token.
+    // The controller accepts the worker, and the worker accepts clients that have the same token.
     let answer = home.marline(&["run", "--", "echo", "hello"]).succeeded();
     assert_eq!(answer.out(), "hello\n");
 }

@@ -1,5 +1,5 @@
-//! The shipped binary, used as people and scripts use it: each test has a runtime folder of its own, and
-//! ends the processes that it started.
+//! Tests of the shipped binary, used as people and scripts use it. Each test has a runtime folder
+//! of its own, and ends the processes that it started.
 
 mod cluster;
 mod harness;

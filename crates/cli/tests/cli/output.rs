@@ -1,4 +1,5 @@
-//! Output that cannot be written is noticed; output that nobody wants is not.
+//! Output that cannot be written is an error. Output that its reader does not want, as of `head`,
+//! is none.
 
 use crate::harness::{ExitedProcess, Home, Running};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
@@ -7,7 +8,7 @@ use std::io::Read;
 use std::os::fd::OwnedFd;
 use std::process::Stdio;
 
-/// Runs it with its standard output there.
+/// Runs `marline` with this standard output.
 fn into(home: &Home, args: &[&str], stdout: impl Into<Stdio>) -> ExitedProcess {
     let mut command = home.command(args);
     command.stdout(stdout);
@@ -18,7 +19,7 @@ fn full() -> File {
     File::options().write(true).open("/dev/full").unwrap()
 }
 
-/// A pipe whose reader has gone.
+/// Returns a pipe whose reader has gone.
 fn unread() -> std::io::PipeWriter {
     std::io::pipe().unwrap().1
 }
@@ -82,7 +83,7 @@ fn an_answer_that_nobody_reads_is_no_error() {
     }
 }
 
-/// Runs it with a terminal as its standard output; what the terminal was sent.
+/// Runs `marline` with a terminal as its standard output, and returns what the terminal got.
 fn on_a_terminal(home: &Home, args: &[&str]) -> String {
     let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY;
     let terminal = openpt(flags).unwrap();
@@ -92,7 +93,8 @@ fn on_a_terminal(home: &Home, args: &[&str]) -> String {
     let inside = File::options().read(true).write(true).open(name.to_str().unwrap()).unwrap();
     let inside: OwnedFd = inside.into();
     into(home, args, inside).succeeded();
-    // Once nobody has the other end, reading fails at the end of what was written.
+    // No process has the other end open any more, so reading fails after the last byte that was
+    // written.
     let (mut sent, mut terminal) = (Vec::new(), File::from(terminal));
     let _ = terminal.read_to_end(&mut sent);
     String::from_utf8(sent).unwrap()

@@ -1,11 +1,13 @@
-//! A worker whose Python cannot run tasks does not start: its error names the Python, the reason and the next step.
+//! A worker whose Python cannot run tasks does not start. Its error names the Python, the reason
+//! and the next step.
 
 use crate::harness::{ExitedProcess, Home};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
 
-/// A worker with this Python, at a cluster of its own that has no other; how it ended.
+/// Starts a worker with this Python at a cluster without other workers, and returns how the worker
+/// ended.
 fn worker_with(home: &Home, python: &Path) -> ExitedProcess {
     let controller = home.start(&["controller", "--json", "--listen", "127.0.0.1:0"]).announced();
     let (address, python) = (controller.address().to_owned(), python.to_str().unwrap());
@@ -22,7 +24,7 @@ fn message(ended: &ExitedProcess, kind: &str) -> String {
     ended.error()["message"].as_str().unwrap().to_owned()
 }
 
-/// A program of this text.
+/// Writes an executable script, and returns its path.
 fn program(home: &Home, text: &str) -> std::path::PathBuf {
     let path = home.file("bin/python", text);
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();

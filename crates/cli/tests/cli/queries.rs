@@ -1,4 +1,4 @@
-//! Looking at a cluster, and changing what happens there.
+//! The commands that look at a cluster, and those that cancel, kill and drain.
 
 use crate::harness::{Home, until};
 use marline_runtime::CommandLine;
@@ -43,7 +43,7 @@ fn everything_is_listed_for_people_and_for_programs() {
     let home = Home::new();
     let up = home.up(&["--cpus", "2", "--resource", "licence=3"]);
     let empty = home.marline(&["tasks"]).succeeded();
-    assert_eq!(empty.out(), "no tasks: `marline run -- COMMAND` makes one\n");
+    assert_eq!(empty.out(), "no tasks: `marline run -- COMMAND` starts one\n");
     assert_eq!(home.json(&["tasks"]), json!({ "tasks": [], "more": false }));
     assert_eq!(home.json(&["actors"]), json!({ "actors": [], "more": false }));
     assert_eq!(home.marline(&["actors"]).succeeded().out(), "no actors\n");
@@ -118,8 +118,8 @@ fn the_beginning_of_an_id_stands_for_it_if_no_other_begins_so() {
     for short in [&id[..id.len() - 1], &id.replace('-', "").to_uppercase()[..31]] {
         assert_eq!(home.json(&["logs", short])["id"], *id, "{short}");
     }
-    // The first eight change about once a minute: of three in a row, two that follow each other have them
-    // in common.
+    // The first eight digits change about once a minute. So of three ids in a row, two neighbours
+    // share them.
     let ids = [&id, &others[0], &others[1]];
     let pair = ids.windows(2).find(|pair| pair[0][..8] == pair[1][..8]).unwrap();
     let several = home.marline(&["cancel", &pair[0][..8]]);
@@ -152,7 +152,7 @@ fn what_is_older_than_a_whole_list_is_found_by_the_beginning_of_its_id() {
     let line = CommandLine { argv: vec!["true".into()], ..CommandLine::default() };
     let options = TaskOptions { resources: Resources::cpus(64), ..TaskOptions::default() };
     for _ in 0..1_000 {
-        control.submit_command(&line, options.clone()).unwrap(); // As many as one list has.
+        control.submit_command(&line, options.clone()).unwrap(); // As many as one list can have.
     }
     let cancelled = home.json(&["cancel", &id[..id.len() - 1]]);
     assert_eq!(cancelled["cancelled"][0]["task"], *id);
@@ -174,7 +174,7 @@ fn several_logs_come_one_after_the_other() {
     assert_eq!((&logs[0]["id"], &logs[0]["stdout"]), (&json!(two), &json!("two\n")));
     assert_eq!((&logs[1]["id"], &logs[1]["stdout"]), (&json!(one), &json!("one\n")));
     let wrong = home.marline(&["logs", one, "nonsense"]);
-    assert_eq!((wrong.code, wrong.out()), (Some(2), ""), "all of them make sense, or none");
+    assert_eq!((wrong.code, wrong.out()), (Some(2), ""), "one wrong id prints nothing");
 }
 
 #[test]
@@ -218,6 +218,11 @@ fn help_teaches_by_example() {
         "controller",
         "worker",
         "run",
+        "status",
+        "tasks",
+        "actors",
+        "memory",
+        "workers",
         "drain",
         "cancel",
         "kill",
@@ -231,7 +236,7 @@ fn help_teaches_by_example() {
     }
     assert!(home.marline(&["--help"]).succeeded().out().contains("Exit codes: 0 done"));
     let worker = home.marline(&["worker", "--help"]).succeeded();
-    for part in ["runs commands; and tasks and actors in Python", "see marline::Worker"] {
+    for part in ["runs commands, and tasks and actors in Python", "see marline::Worker"] {
         assert!(worker.out().contains(part), "{}", worker.out());
     }
 }
@@ -240,7 +245,7 @@ fn help_teaches_by_example() {
 fn a_task_that_waits_says_which_limit_its_worker_met() {
     let home = Home::new();
     let _controller = home.start(&["controller", "--json", "--listen", "127.0.0.1:0"]).announced();
-    // It can start a few executors and no more.
+    // The worker has descriptors for a few executors only.
     let args = ["worker", "--cpus", "64", "--quiet", "--json"];
     let _worker = home.start_with_descriptors(80, &args).announced();
     for _ in 0..24 {

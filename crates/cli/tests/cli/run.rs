@@ -1,4 +1,4 @@
-//! `marline run`: it prints what the command prints, and ends as it does.
+//! `marline run` prints the output of its command, and exits with its status.
 
 use crate::harness::{Home, is_alive, pid_in, until};
 

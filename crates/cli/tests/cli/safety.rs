@@ -1,4 +1,4 @@
-//! Who can reach a cluster: its user, on this machine, unless more was asked for.
+//! Only the user who started a cluster can reach it, on this machine, unless flags allow more.
 
 use crate::harness::Home;
 use std::io::{Read, Write};
@@ -96,7 +96,7 @@ fn a_token_is_not_told_to_whoever_has_its_clusters_port_on_another_address() {
     let up = home.up(&[]);
     let (_, port) = up.address().rsplit_once(':').unwrap();
     let elsewhere = format!("[::1]:{port}");
-    // Where there is no such address, nobody can listen there.
+    // A machine without this address needs no test: no program can listen there.
     let Ok(stranger) = std::net::TcpListener::bind(&elsewhere) else { return };
     assert_eq!(home.json(&["status", "--address", &elsewhere])["address"], up.address());
     stranger.set_nonblocking(true).unwrap();
@@ -112,7 +112,7 @@ fn a_stranger_at_the_controllers_old_address_hears_no_token() {
     let address = controller.address().to_owned();
     let worker = ["worker", "--address", &address, "--token-file", &token, "--json"];
     let _worker = home.start(&worker).announced();
-    drop(controller); // It is killed.
+    drop(controller); // Dropping kills the process.
     let stranger = std::net::TcpListener::bind(&address).unwrap();
     let secret = std::fs::read_to_string(&token).unwrap();
     for came in stranger.incoming().take(3) {
@@ -121,11 +121,11 @@ fn a_stranger_at_the_controllers_old_address_hears_no_token() {
         let mut hello = [0; 38];
         came.read_exact(&mut hello).unwrap();
         assert_eq!(&hello[..4], b"MRLN");
-        // It claims to be a controller: with a proof that it cannot make.
+        // The stranger claims to be a controller, with a proof that is wrong.
         came.write_all(&[0; 89]).unwrap();
         let mut more = Vec::new();
         let _ = came.read_to_end(&mut more);
-        assert!(more.is_empty(), "it was told {more:?}");
+        assert!(more.is_empty(), "the stranger was told {more:?}");
         let heard = String::from_utf8_lossy(&hello);
         assert!(!heard.contains(secret.trim()));
     }
@@ -143,7 +143,7 @@ fn a_controller_that_strangers_leave_no_descriptors_answers_and_is_joined() {
             stranger
         })
         .collect();
-    // By the port: the socket of its record is another door, which the strangers do not crowd.
+    // The commands use the port, as the strangers do. The socket of the record is another listener.
     let at = ["--address", controller.address(), "--token-file", controller.token_file()];
     home.marline(&[&["status"][..], &at].concat()).succeeded();
     let _worker = home.start(&[&["worker", "--json"][..], &at].concat()).announced();

@@ -1,8 +1,9 @@
-//! Where settings come from: flags, the environment, the file, the cluster that runs here.
+//! Where settings come from: flags, the environment, the settings file, the cluster that runs on
+//! this machine.
 
 use crate::harness::Home;
 
-/// Which address it tried to reach: the one that it complains about.
+/// Returns the address that `marline status` tried to reach, from its error.
 fn tried(home: &Home, flag: Option<&str>, variable: Option<&str>) -> String {
     let mut args = vec!["status"];
     args.extend(flag.iter().flat_map(|flag| ["--address", flag]));
@@ -12,7 +13,7 @@ fn tried(home: &Home, flag: Option<&str>, variable: Option<&str>) -> String {
     }
     let ended = crate::harness::Running::new(command).end();
     assert_eq!(ended.code, Some(3), "{ended:?}");
-    let (_, rest) = ended.stderr.split_once("nobody answers at ").expect("it says so");
+    let (_, rest) = ended.stderr.split_once("no cluster answers at ").expect("it says so");
     rest.split(' ').next().unwrap().to_owned()
 }
 
@@ -46,11 +47,11 @@ fn the_file_sets_whatever_a_flag_can() {
 fn a_file_that_makes_no_sense_is_refused() {
     let home = Home::new();
     let wrong = [
-        ("nonsense", "makes no sense"),
-        ("adress = \"x\"", "\"adress\" is no setting: there are address, token_file"),
-        ("[up]\ncpu = 1", "\"cpu\" in [up] is no setting: there are listen, lease"),
+        ("nonsense", "is not valid TOML"),
+        ("adress = \"x\"", "\"adress\" is not a setting: the settings are address, token_file"),
+        ("[up]\ncpu = 1", "\"cpu\" in [up] is not a setting: the settings are listen, lease"),
         ("[up]\nlease = \"soon\"", "\"soon\" does not begin with a number"),
-        ("[downstream]", "\"downstream\" is no setting"),
+        ("[downstream]", "\"downstream\" is not a setting"),
     ];
     for (content, why) in wrong {
         let file = home.file("wrong.toml", content).display().to_string();
@@ -97,7 +98,7 @@ fn what_cannot_be_reached_says_why() {
     ] {
         let ended = home.marline(&["status", "--address", address]);
         assert_eq!(ended.code, Some(3), "{ended:?}");
-        let said = format!("nobody answers at {address} ({why})");
+        let said = format!("no cluster answers at {address} ({why})");
         assert!(ended.stderr.contains(&said), "{said}: {ended:?}");
     }
 }

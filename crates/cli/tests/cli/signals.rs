@@ -1,10 +1,10 @@
-//! Being asked to end in the first moments.
+//! A process that is asked to end in its first moments ends in good order.
 
 use crate::harness::{Home, Running};
 use rustix::process::{Pid, Signal, kill_process};
 use std::time::{Duration, Instant};
 
-/// Whether a process has installed a handler for SIGTERM, as proc(5) has it.
+/// Whether a process has installed a handler for SIGTERM: `SigCgt` of proc(5).
 fn handles_terminate(pid: u32) -> bool {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));
@@ -12,12 +12,12 @@ fn handles_terminate(pid: u32) -> bool {
     caught.is_some_and(|bits| bits & 1 << (Signal::TERM.as_raw() - 1) != 0)
 }
 
-/// Sends SIGTERM as soon as it no longer ends the process by itself, and waits for its end.
+/// Sends SIGTERM as soon as the process has a handler for it, and waits for the end of the process.
 fn ends_when_asked_early(running: Running, args: &[&str]) {
     let until = Instant::now() + Duration::from_secs(60);
     while !handles_terminate(running.pid()) {
         assert!(Instant::now() < until, "waited a minute: {args:?} handles SIGTERM");
-        std::hint::spin_loop(); // The moment after that is what counts.
+        std::hint::spin_loop(); // The signal must come in the moment after.
     }
     kill_process(Pid::from_raw(running.pid() as i32).unwrap(), Signal::TERM).unwrap();
     running.end().succeeded();

@@ -1,14 +1,14 @@
-//! A user's own programs next to `marline up`: they find it without an address.
+//! A user's own programs next to `marline up`: they find the cluster without an address.
 
 use crate::harness::{Home, Running, until};
 use marline::{Client, CommandLine, Program, Worker};
 use serde_json::{Value, json};
 use std::process::{Command, Stdio};
 
-/// What this test binary is to be when it is started again.
+/// The variable with the role of this test binary, when a test starts it again.
 const ROLE: &str = "MARLINE_TEST_ROLE";
 
-/// Starts this test binary again as one of a user's programs.
+/// Starts this test binary again in this role, as a user's program.
 fn start(home: &Home, role: &str) -> Running {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["--exact", "user_programs::a_users_program", "--nocapture"]);
@@ -33,7 +33,7 @@ fn a_users_program() {
         Ok("driver") => outlive_the_cluster(),
         Ok("caller") => call_an_actor(),
         Ok("maker") => leave_actors(),
-        _ => return, // It is run as a test, and shows nothing.
+        _ => return, // Run as a test of its own, it does nothing.
     };
     if let Err(error) = result {
         eprintln!("{:?}: {error}", error.kind());
@@ -41,7 +41,7 @@ fn a_users_program() {
     }
 }
 
-/// Not a test: where executors of the worker begin.
+/// Not a test: the entry point of the executors of the worker.
 #[test]
 fn an_executor() {
     marline::executor_main(program());
@@ -70,7 +70,8 @@ fn call_an_actor() -> Result<(), marline::Error> {
     Ok(())
 }
 
-/// Two that outlive this program: one with a name in a namespace, one without.
+/// Creates two actors that outlive this program: one with a name in a namespace, one without a
+/// name.
 fn leave_actors() -> Result<(), marline::Error> {
     let client = Client::local()?;
     let counter = || client.actor("Counter").detached();
@@ -87,16 +88,17 @@ fn use_the_cluster() -> Result<(), marline::Error> {
     work(&Client::local()?)
 }
 
-/// The file that says to this program that the next cluster runs.
+/// The file whose existence tells this program that the next cluster runs.
 const NEXT: &str = "next";
 
-/// Uses the cluster that runs here, and with the same client the one after it.
+/// Uses the cluster that runs on this machine, and with the same client the next cluster.
 fn outlive_the_cluster() -> Result<(), marline::Error> {
     let client = Client::local()?;
     work(&client)?;
     let home = std::path::PathBuf::from(std::env::var_os("HOME").unwrap());
     until("the next cluster runs", || home.join(NEXT).exists());
-    // What is submitted before the loss of the first is known fails with it.
+    // Work that is submitted before the client has noticed the loss of the first cluster fails. So
+    // the test tries again.
     until("the next cluster is joined", || work(&client).is_ok());
     Ok(())
 }
@@ -105,7 +107,7 @@ fn work(client: &Client) -> Result<(), marline::Error> {
     let line = CommandLine { argv: vec!["echo".into(), "hello".into()], ..Default::default() };
     let hello = client.command(&line).submit()?.wait()?;
     let doubled: u64 = client.task("double").submit((21_u64,))?.wait()?;
-    // Calls go straight to the worker, and are let in with the cluster's token.
+    // Calls go directly to the worker, which accepts them with the cluster's token.
     let counter = client.actor("Counter").create((1_u64,))?;
     let counted: u64 = counter.call("add", (2_u64,))?.wait()?;
     println!("{} {doubled} {counted}", String::from_utf8_lossy(&hello.stdout).trim());
@@ -130,7 +132,8 @@ fn a_client_and_a_worker_join_the_cluster_that_runs_here() {
     worker.end().succeeded();
 }
 
-/// Whoever joined the cluster that runs here joins the next one, however this one ended.
+/// Checks that workers that joined the cluster of this machine join the next one, after the first
+/// ended by `signal`.
 fn workers_outlive_their_cluster(signal: &str) {
     let home = Home::new();
     let workers = || home.json(&["workers"])["workers"].as_array().unwrap().len();
@@ -165,8 +168,8 @@ fn workers_join_the_next_cluster_when_theirs_has_ended() {
     workers_outlive_their_cluster("TERM");
 }
 
-/// A driver that found the cluster without an address finds the next one, which has another port, another
-/// socket and another token.
+/// Checks that a driver that found its cluster without an address finds the next one, which has
+/// another port, another socket and another token.
 fn a_driver_outlives_its_cluster(signal: &str) {
     let home = Home::new();
     let up = home.up(&[]);
@@ -211,7 +214,7 @@ fn calls_are_listed_with_the_class_of_their_actor() {
     assert_eq!((&call["name"], call["actor_id"].is_string()), (&"add".into(), true), "{call}");
 }
 
-/// A cluster with two detached actors; the ids of the one that is named, and of the other.
+/// Starts a cluster with two detached actors. Returns the id of the named one, and of the other.
 fn with_actors(home: &Home) -> ([Running; 2], [String; 2]) {
     let running = [home.up(&[]), start(home, "worker")];
     until_two_workers(home);

@@ -11,18 +11,19 @@ use crate::time::Time;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// What a client knows of an actor.
+/// What a client knows about an actor.
 #[derive(Debug)]
 pub(super) struct ActorView {
     place: ActorPlace,
     /// How often a call that may have run is sent again.
     retries: Budget,
-    /// The instance said, or is known, to be over: calls wait for the next.
+    /// The latest instance that is over, or that refused a call. Calls wait for the next instance.
     pub stalled: Option<ActorEpoch>,
-    /// Calls that have not ended, in the order in which they were made.
+    /// Calls that have not ended, in the order in which the user made them.
     pub order: BTreeMap<u64, TaskId>,
     next_order: u64,
-    /// Those of them that wait; how many were sent to each instance, and how many the controller has.
+    /// The calls of `order` that wait. `sent` counts those sent to each instance, `relayed` those
+    /// that the controller has.
     pub waiting: BTreeMap<u64, TaskId>,
     sent: BTreeMap<ActorEpoch, u32>,
     pub relayed: u32,
@@ -32,7 +33,7 @@ pub(super) struct ActorView {
 #[derive(Debug)]
 pub(super) struct Call {
     spec: Arc<TaskSpec>,
-    /// The values of the objects that it needs, once they are there.
+    /// The values of the objects that the call needs, once they are there.
     values: Option<Vec<Value>>,
     pub actor: ActorId,
     order: u64,
@@ -41,17 +42,18 @@ pub(super) struct Call {
     deadline: Option<Time>,
     pub state: CallState,
     cancelled: bool,
-    /// Its host has said how it ended, after so many items, some of which are still on their way.
+    /// The number of items and the outcome that its host has reported, while some of the items are
+    /// still on their way.
     pub ending: Option<(u32, Outcome)>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum CallState {
-    /// It certainly did not run.
+    /// The call certainly did not run.
     Waiting,
-    /// It was sent, and may have run.
+    /// The call was sent and may have run.
     Sent { host: Session, epoch: ActorEpoch },
-    /// The controller sees to it.
+    /// The call went through the controller.
     Relayed,
 }
 
@@ -65,7 +67,7 @@ impl Call {
 }
 
 impl Client {
-    /// Creates an actor, or finds the one that has its name; it is held.
+    /// Creates an actor, or finds the one that has its name. The client holds it.
     pub fn create_actor(
         &mut self,
         spec: Arc<ActorSpec>,
@@ -78,7 +80,7 @@ impl Client {
         Ok(())
     }
 
-    /// Finds an actor by name; it is held.
+    /// Finds an actor by its name. The client holds it.
     pub fn find_actor(
         &mut self,
         request: u64,
@@ -92,16 +94,17 @@ impl Client {
         Ok(())
     }
 
-    /// Asks to be told when the controller has done all that it was told before. If the session ends, nobody
-    /// is told any more.
+    /// Asks for [`Effect::Synced`] when the controller has processed everything that this client
+    /// sent before. If the session ends, no answer comes.
     pub fn sync(&mut self, request: u64, effects: &mut Vec<Effect>) -> Result<(), Error> {
         self.must_be_joined()?;
         effects.push(Effect::ToController(FromClient::Sync { request }));
         Ok(())
     }
 
-    /// The answer of what runs here, or one of its items, names these: they are held until it has come, whenever
-    /// handles to them go.
+    /// Holds `things`, which the answer of the call that runs here, or one of its items, names. The
+    /// hold lasts until that answer has come through the worker, even if the handles to them are
+    /// released first.
     pub fn enclose(
         &mut self,
         call: AttemptId,
@@ -114,14 +117,14 @@ impl Client {
         Ok(())
     }
 
-    /// Ends an actor for good.
+    /// Deletes an actor for good.
     pub fn delete_actor(&mut self, actor: ActorId, effects: &mut Vec<Effect>) -> Result<(), Error> {
         self.must_be_joined()?;
         effects.push(Effect::ToController(FromClient::DeleteActor { actor }));
         Ok(())
     }
 
-    /// Ends the current life of an actor, which lives on if it may be restarted.
+    /// Kills the current instance of an actor. The actor restarts if it may.
     pub fn kill_actor(&mut self, actor: ActorId, effects: &mut Vec<Effect>) -> Result<(), Error> {
         self.must_be_joined()?;
         effects.push(Effect::ToController(FromClient::KillActor { actor }));
@@ -156,33 +159,40 @@ impl Client {
         }
     }
 
-    /// Asks to hear of an actor's first instance: [`Effect::FirstInstanceReady`] says once whether there is one. That holds
-    /// also if the last handle to the actor goes before. If the session ends, nobody hears of it any more.
+    /// Asks for one [`Effect::FirstInstanceReady`]: the actor's first instance is ready, or the
+    /// actor is gone. The answer comes even if the last handle to the actor is released first. If
+    /// the session ends, no answer comes.
     pub fn await_actor_ready(
         &mut self,
         id: ActorId,
         effects: &mut Vec<Effect>,
     ) -> Result<(), Error> {
         self.must_be_joined()?;
-        self.births.insert(id);
+        self.first_instance_waiters.insert(id);
         let place = self.view(id, effects).place.clone();
-        self.note_birth(id, &place, effects);
+        self.note_first_instance(id, &place, effects);
         Ok(())
     }
 
-    /// Says of an actor whose first instance is waited for that it is ready, or gone.
-    fn note_birth(&mut self, actor: ActorId, place: &ActorPlace, effects: &mut Vec<Effect>) {
+    /// Answers a request for an actor's first instance, once the instance is ready or the actor is
+    /// gone.
+    fn note_first_instance(
+        &mut self,
+        actor: ActorId,
+        place: &ActorPlace,
+        effects: &mut Vec<Effect>,
+    ) {
         let outcome = match place {
             ActorPlace::Nowhere => return,
             ActorPlace::Ready { .. } => Ok(()),
             ActorPlace::Dead(error) => Err(error.clone()),
         };
-        if self.births.remove(&actor) {
+        if self.first_instance_waiters.remove(&actor) {
             effects.push(Effect::FirstInstanceReady { actor, outcome });
         }
     }
 
-    /// What is known of an actor; if nothing is, the controller is asked.
+    /// Returns the view of an actor. If there is none, asks the controller to watch the actor.
     fn view(&mut self, id: ActorId, effects: &mut Vec<Effect>) -> &mut ActorView {
         self.actors.entry(id).or_insert_with(|| {
             effects.push(Effect::ToController(FromClient::WatchActor { actor: id }));
@@ -203,8 +213,9 @@ impl Client {
         self.actors.remove(&id);
     }
 
-    /// Calls an actor. The values of the objects that the call needs are there already, or are
-    /// [supplied](Client::supply) later: then this call waits, and those made after it wait behind it.
+    /// Calls an actor. If the values of the objects that the call needs are not there yet,
+    /// [`supply`](Client::supply) brings them later. Until then this call waits, and later calls
+    /// wait behind it.
     pub fn call(
         &mut self,
         spec: Arc<TaskSpec>,
@@ -254,14 +265,14 @@ impl Client {
         Ok(())
     }
 
-    /// The values that a call needs are there, or never will be.
+    /// Supplies the values that a call needs, or the error why they never come.
     pub fn supply(
         &mut self,
         id: TaskId,
         values: Result<Vec<Value>, Error>,
         effects: &mut Vec<Effect>,
     ) {
-        // It may have been cancelled, or its session ended.
+        // The call may have been cancelled, or its session may have ended.
         let Some(call) = self.calls.get_mut(&id).filter(|call| call.values.is_none()) else {
             return;
         };
@@ -273,9 +284,10 @@ impl Client {
         self.send_calls(actor, effects);
     }
 
-    /// Takes the calls that can go: those before the first that misses a value.
+    /// Removes and returns the waiting calls that can be sent: those before the first that misses a
+    /// value.
     fn take_ready(&mut self, id: ActorId) -> BTreeMap<u64, TaskId> {
-        let view = self.actors.get_mut(&id).expect("it is ready");
+        let view = self.actors.get_mut(&id).expect("a ready actor has a view");
         let unready = view.waiting.iter().find(|(_, call)| self.calls[*call].values.is_none());
         let rest = match unready.map(|(order, _)| *order) {
             Some(order) => view.waiting.split_off(&order),
@@ -284,8 +296,8 @@ impl Client {
         std::mem::replace(&mut view.waiting, rest)
     }
 
-    /// Sends the calls that wait, in order, if there is an instance that takes them and no call to an
-    /// earlier one is unsettled.
+    /// Sends the waiting calls, in order, if the actor is ready and no call to an earlier instance
+    /// is unsettled.
     pub(super) fn send_calls(&mut self, id: ActorId, effects: &mut Vec<Effect>) {
         let Some(view) = self.actors.get_mut(&id) else { return };
         let (epoch, host, address) = match &view.place {
@@ -305,7 +317,7 @@ impl Client {
             return;
         }
         let Some(address) = address else { return self.relay_calls(id, effects) };
-        // The numbers outlive the view: they are the session's, not the handle's.
+        // The numbers belong to the session, not to the handle. So they outlive the view.
         let numbered = self.numbered.entry(id).or_default();
         if numbered.0 != epoch {
             *numbered = (epoch, 0);
@@ -315,7 +327,7 @@ impl Client {
             let view = self.actors.get_mut(&id).expect("it is ready");
             *view.sent.entry(epoch).or_default() += ready.len() as u32;
         }
-        let numbered = self.numbered.get_mut(&id).expect("it was looked at");
+        let numbered = self.numbered.get_mut(&id).expect("it was inserted above");
         for call in ready.values() {
             let call = self.calls.get_mut(call).expect("a call that waits has not ended");
             if self.hosts.insert(host, address.clone()).is_none() {
@@ -325,7 +337,7 @@ impl Client {
             call.state = CallState::Sent { host, epoch };
             let (spec, attempt) = (call.spec.clone(), call.attempt);
             let values = call.values.clone().expect("it is ready");
-            let took = self.streams.get(&spec.id).map_or(0, StreamState::took);
+            let took = self.streams.get(&spec.id).map_or(0, StreamState::consumed);
             let number = numbered.1;
             let message = ToHost::Call { spec, attempt, epoch, number, values, took };
             effects.push(Effect::ToHost { host, address: address.clone(), message });
@@ -333,7 +345,7 @@ impl Client {
         }
     }
 
-    /// There will be no instance any more: calls that wait end.
+    /// Fails the waiting calls of an actor that is gone for good.
     fn fail_calls(&mut self, id: ActorId, error: Error, effects: &mut Vec<Effect>) {
         self.numbered.remove(&id);
         let waiting = self.actors[&id].waiting.clone();
@@ -343,7 +355,7 @@ impl Client {
         }
     }
 
-    /// The host listens nowhere: the controller takes the calls to it.
+    /// Sends the waiting calls through the controller, since the host listens nowhere.
     fn relay_calls(&mut self, id: ActorId, effects: &mut Vec<Effect>) {
         let ready = self.take_ready(id);
         let view = self.actors.get_mut(&id).expect("it is ready");
@@ -351,7 +363,7 @@ impl Client {
         for id in ready.into_values() {
             let call = self.calls.get_mut(&id).expect("a call that waits has not ended");
             call.state = CallState::Relayed;
-            // The controller counts from here: it is told what is left.
+            // The controller counts retries from zero, so it gets the rest of the budget.
             let mut spec = call.spec.clone();
             if call.spent > 0 {
                 let budget = self.actors[&call.actor].retries.min(spec.options.max_retries);
@@ -360,11 +372,11 @@ impl Client {
                 spec = Arc::new(TaskSpec { options: Arc::new(options), ..(*spec).clone() });
             }
             self.send_task(spec, effects);
-            self.tell_took(id, effects);
+            self.send_consumed(id, effects);
         }
     }
 
-    /// A call is not in this state any more.
+    /// Takes a call out of the bookkeeping of its state.
     fn leave_state(&mut self, id: TaskId) {
         let call = &self.calls[&id];
         let view = self.actors.get_mut(&call.actor).expect("a call's actor is known");
@@ -399,12 +411,13 @@ impl Client {
         if matches!(place, ActorPlace::Dead(_)) {
             self.numbered.remove(&id);
         }
-        self.note_birth(id, &place, effects);
+        self.note_first_instance(id, &place, effects);
         if !self.is_held(Referent::Actor(id)) {
-            return; // Its last handle went meanwhile.
+            return; // The last handle was released meanwhile.
         }
-        let mut told = Vec::new(); // It is watched already: this is what the watch says.
-        let view = self.view(id, &mut told);
+        // Discarded: this message answers a watch, so the actor is watched already.
+        let mut discarded = Vec::new();
+        let view = self.view(id, &mut discarded);
         if let ActorPlace::Ready { options, .. } = &place {
             view.retries = options.max_task_retries;
         }
@@ -412,19 +425,20 @@ impl Client {
         self.send_calls(id, effects);
     }
 
-    /// Says why an actor is gone that the controller does not know. There is a handle to it, so there was one.
+    /// Returns the error for an actor that the controller does not know. This client has a handle
+    /// to it, so it existed.
     fn unknown(&self, id: ActorId) -> Error {
         let now = self.session.map(|session| session.epoch.controller());
         let why = if self.former.is_some() && self.former != now {
-            "the controller was started again since this process joined first, and actors end with the controller \
-             that they were created at; create it again"
+            "the controller was started again since this process first joined, and an actor ends with the \
+             controller that created it: create the actor again"
         } else {
             "the controller does not know it: it ended too long ago, or with an earlier controller"
         };
         Error::gone(Referent::Actor(id), format!("actor {id} is gone: {why}"))
     }
 
-    /// Whether this attempt was sent to this host and is unsettled.
+    /// Returns whether this attempt was sent to this host and is unsettled.
     fn is_sent(&self, host: Session, tried: AttemptId) -> bool {
         self.calls.get(&tried.task).is_some_and(|call| {
             call.attempt == tried.attempt
@@ -432,7 +446,7 @@ impl Client {
         })
     }
 
-    pub(super) fn host_said(
+    pub(super) fn handle_host_message(
         &mut self,
         host: Session,
         message: FromHost,
@@ -474,8 +488,8 @@ impl Client {
         }
     }
 
-    /// A call does not end as its host said, before all its items came. This client holds what that answer names, and
-    /// gives it to nobody.
+    /// Drops the outcome that a call's host has reported, since the call ends otherwise before all
+    /// its items have arrived. Releases the referents that the outcome names.
     fn drop_ending(&mut self, id: TaskId, effects: &mut Vec<Effect>) {
         let ending = self.calls.get_mut(&id).and_then(|call| call.ending.take());
         if let Some((_, Ok(values))) = ending {
@@ -485,7 +499,7 @@ impl Client {
         }
     }
 
-    /// The instance that a call was sent to takes no more.
+    /// Notes that the instance to which a call was sent accepts no more calls.
     fn stall(&mut self, id: TaskId) {
         let call = &self.calls[&id];
         if let CallState::Sent { epoch, .. } = call.state {
@@ -494,7 +508,7 @@ impl Client {
         }
     }
 
-    /// A call certainly did not run: it waits for an instance, unless there will be none.
+    /// Queues a call that certainly did not run for the next instance, unless it was cancelled.
     fn wait_again(&mut self, id: TaskId, effects: &mut Vec<Effect>) {
         self.drop_ending(id, effects);
         self.leave_state(id);
@@ -507,11 +521,12 @@ impl Client {
             let error = cancelled(&call.spec).ran(call.may_have_run());
             self.end_call(id, Err(error), effects);
         }
-        // It may have been the last that kept others from going to the next instance.
+        // This call may have been the last unsettled one, for which later calls waited.
         self.send_calls(actor, effects);
     }
 
-    /// A call may have run, and nobody will ever say: it is sent again only where that is allowed.
+    /// Settles a call that may have run and has no answer. It is sent again only if the retry
+    /// budgets allow it.
     fn call_lost(&mut self, id: TaskId, error: Error, effects: &mut Vec<Effect>) {
         let call = self.calls.get_mut(&id).expect("it was sent");
         let budget = self.actors[&call.actor].retries.min(call.spec.options.max_retries);
@@ -526,8 +541,8 @@ impl Client {
         self.send_calls(actor, effects);
     }
 
-    /// A host's session is over, and its link closed: what was sent there may have run, except for what
-    /// never left.
+    /// Settles all calls to a host whose session is over and whose link is closed. They may have
+    /// run, except those that were never sent.
     pub(super) fn host_closed(
         &mut self,
         host: Session,
@@ -548,7 +563,8 @@ impl Client {
         let mut sent: Vec<(ActorId, u64, TaskId)> =
             sent.map(|(id, call)| (call.actor, call.order, *id)).collect();
         sent.sort_unstable();
-        // All of them are unsettled until the last is looked at, so none overtakes another.
+        // All of the calls stay unsettled until the last is handled, so that none overtakes
+        // another.
         for (_, _, id) in &sent {
             self.stall(*id);
         }
@@ -557,7 +573,8 @@ impl Client {
             if unsent.contains(&AttemptId { task: id, attempt: call.attempt }) {
                 self.wait_again(id, effects);
             } else {
-                // Its answer may have been on its way, naming things.
+                // The answer may have been on its way. The controller holds what it names until
+                // `Accept`.
                 let call = AttemptId { task: id, attempt: call.attempt };
                 effects.push(Effect::ToController(FromClient::Accept { call }));
                 let error = Error::unavailable(Ran::Maybe, format!("worker {} is gone", host.id));
@@ -574,7 +591,7 @@ impl Client {
                 let error = cancelled(&call.spec).ran(call.may_have_run());
                 let actor = call.actor;
                 self.end_call(id, Err(error), effects);
-                self.send_calls(actor, effects); // Others may have waited for its values.
+                self.send_calls(actor, effects); // Later calls may have waited for its values.
             }
             CallState::Sent { host, .. } => {
                 let address = self.hosts[&host].clone();
@@ -616,14 +633,15 @@ impl Client {
         self.send_calls(actor, effects);
     }
 
-    /// The controller says how a call ended that was given up: it does not run any more.
+    /// Notes that the controller has reported the end of a call that was given up. It does not run
+    /// any more.
     pub(super) fn late_call_ended(&mut self, actor: ActorId, effects: &mut Vec<Effect>) {
         self.actors.get_mut(&actor).expect("its actor is in use").relayed -= 1;
         self.send_calls(actor, effects);
         self.end_use(Referent::Actor(actor), effects);
     }
 
-    /// The controller saw to the end of a call; those that waited for it may go direct now.
+    /// Ends a call that went through the controller. Waiting calls may be sent directly now.
     pub(super) fn relayed_call_ended(
         &mut self,
         id: TaskId,
@@ -638,13 +656,14 @@ impl Client {
         self.send_calls(actor, effects);
     }
 
-    /// The one end of a call.
+    /// Ends a call. Every call ends here, and ends once.
     pub(super) fn end_call(&mut self, id: TaskId, outcome: Outcome, effects: &mut Vec<Effect>) {
         self.drop_ending(id, effects);
         self.leave_state(id);
         let call = self.calls.remove(&id).expect("a call ends once");
         if call.state == CallState::Relayed {
-            // The controller made objects of its results, which nobody knows of: its user has the values.
+            // The controller has created objects of the results. No reference names them, since the
+            // user has the values.
             call.spec.results().for_each(|object| self.release(Referent::Object(object), effects));
         }
         if let Some(deadline) = call.deadline {
@@ -653,7 +672,7 @@ impl Client {
         let view = self.actors.get_mut(&call.actor).expect("a call's actor is known");
         view.order.remove(&call.order);
         self.streams.remove(&id);
-        // One that was lost before may have run, whatever became of it this time.
+        // If an earlier attempt was lost, the call may have run, whatever happened to this attempt.
         let outcome =
             outcome.map_err(|error| if call.spent > 0 { error.ran(Ran::Maybe) } else { error });
         effects.push(Effect::Ended { task: id, outcome });

@@ -1,4 +1,4 @@
-//! What a client asks of its shell.
+//! The effects of a client.
 
 use crate::error::Error;
 use crate::id::{ActorId, ObjectId, Session, TaskId};
@@ -8,42 +8,44 @@ use crate::output::AttributedOutput;
 use crate::payload::{Outcome, Value};
 use std::sync::Arc;
 
-/// What is to be done, in this order.
+/// An action for the shell. The shell does them in order.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[allow(missing_docs)] // Of fields only: each variant's sentence names its own.
 pub enum Effect {
-    /// Answer a ping, ahead of everything else.
+    /// Answer a ping, ahead of all other messages.
     Pong(Pong),
-    /// Send this to the controller.
+    /// Send a message to the controller.
     ToController(FromClient),
-    /// Send this to the worker that listens there, making a link if there is none.
+    /// Send a message to the worker that listens at this address. Make a link if there is none.
     ToHost { host: Session, address: Arc<str>, message: ToHost },
-    /// Close the link to this worker for good, and say with
-    /// [`HostClosed`](super::Event::HostClosed) what was never sent.
+    /// Close the link to this worker for good. [`HostClosed`](super::Event::HostClosed) then names
+    /// the calls that were never sent.
     CloseHost { host: Session },
-    /// More submissions are welcome.
+    /// The controller has granted more submissions.
     CreditGranted,
-    /// A task or a call ended. What a call's values [name](crate::payload::Value::names) is held for the user, once
-    /// for each time that it is named.
+    /// A task or a call ended. The client has added one handle for each
+    /// [referent](crate::payload::Value::referents_to_hold) of a call's values, as often as they
+    /// name it. The user releases these handles.
     Ended { task: TaskId, outcome: Outcome },
-    /// A task or a call gave an item, which is held for the user.
+    /// A task or a call yielded an item. The client has added a handle to it, which the user
+    /// releases.
     Yielded { task: TaskId, index: u32, value: Result<Value, Error> },
     /// An object has a value, or never will.
     ObjectReady { object: ObjectId, value: Result<Value, Error> },
-    /// Who has the data of an object, or why nobody has.
+    /// The copies of an object, or the error why there are none.
     Located { object: ObjectId, copies: Result<Vec<CopyLocation>, Error> },
-    /// The actor that was asked for, or why there is none.
+    /// The actor that was created, or the error.
     ActorCreated { requested: ActorId, actor: Result<ActorId, Error> },
-    /// The actor that has the name, or why there is none.
+    /// The actor with this name, or the error.
     ActorFound { request: u64, actor: Result<FoundActor, Error> },
     /// The first instance of an actor is ready, or the actor is gone.
     FirstInstanceReady { actor: ActorId, outcome: Result<(), Error> },
-    /// All that was said before this request is done.
+    /// The answer to a `sync` request: everything sent before it is processed.
     Synced { request: u64 },
-    /// Tell the user.
+    /// Print a warning for the user.
     Warn(String),
-    /// Show the user what their work printed.
+    /// Show the user a line of output of the client's work.
     Show(AttributedOutput),
-    /// The session is over; everything that was asked for has ended.
+    /// The session is over. Everything that was requested has ended.
     Stopped(Session),
 }

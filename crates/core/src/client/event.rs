@@ -1,26 +1,27 @@
-//! What happens to a client.
+//! The events of a client.
 
 use crate::id::Session;
 use crate::lease::{LeaseTerms, Ping};
 use crate::message::{AttemptId, FromHost, ToClient};
 use crate::time::Time;
 
-/// What happened, as seen by a client.
+/// An event, from the client's point of view.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[allow(missing_docs)] // Of fields only: each variant's sentence names its own.
 pub enum Event {
-    /// The controller opened a session, which was asked for at `asked_at`.
+    /// The controller opened a session, which the client requested at `asked_at`.
     Joined { session: Session, terms: LeaseTerms, asked_at: Time },
-    /// The controller asks whether this client lives.
+    /// The controller pings this client.
     PingReceived { session: Session, ping: Ping },
-    /// The controller said that this session is over, or is another controller now.
+    /// The controller says that this session is over, or is another controller now.
     Fenced { session: Session },
-    /// The controller said something on this session's link.
-    ControllerSaid { session: Session, message: ToClient },
-    /// A worker said something on the direct link.
+    /// A message from the controller arrived on this session's link.
+    ControllerMessageReceived { session: Session, message: ToClient },
+    /// A message from a worker arrived on the direct link.
     HostMessageReceived { host: Session, message: FromHost },
-    /// The direct link to a worker was closed for good; these calls were never put on any connection.
+    /// The direct link to a worker was closed for good. The calls in `unsent` were never put on a
+    /// connection.
     HostClosed { host: Session, unsent: Vec<AttemptId> },
-    /// The time has come that [`next_wake`](super::Client::next_wake) named, or later.
+    /// The time that [`next_wake`](super::Client::next_wake) returned has come.
     TimePassed,
 }

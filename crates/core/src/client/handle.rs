@@ -1,12 +1,12 @@
-//! Handles. The controller hears of the first to a thing and of the last; a thing that a call or a
-//! fetch needs is let go only when that has ended.
+//! Handles. The controller hears only of the first handle to a referent and of the last. A referent
+//! that a call or a request needs is released only when these have ended.
 
 use super::{Client, Effect};
 use crate::id::Referent;
 use crate::message::FromClient;
 
 impl Client {
-    /// There is one more handle to a thing.
+    /// Adds a handle to `thing`.
     pub fn hold(&mut self, thing: Referent, effects: &mut Vec<Effect>) {
         if self.session.is_none() {
             return;
@@ -17,7 +17,7 @@ impl Client {
         *self.handles.entry(thing).or_default() += 1;
     }
 
-    /// There is one handle less to a thing.
+    /// Removes a handle to `thing`.
     pub fn release(&mut self, thing: Referent, effects: &mut Vec<Effect>) {
         let Some(count) = self.handles.get_mut(&thing) else { return };
         *count -= 1;
@@ -27,7 +27,8 @@ impl Client {
         }
     }
 
-    /// The controller holds this for this client already: an answer or a submission said so.
+    /// Adds a handle to a referent that the controller holds for this client already, because of an
+    /// answer or a submission.
     pub(super) fn count_held(&mut self, thing: Referent) {
         *self.handles.entry(thing).or_default() += 1;
     }
@@ -37,7 +38,7 @@ impl Client {
     }
 
     pub(super) fn end_use(&mut self, thing: Referent, effects: &mut Vec<Effect>) {
-        let count = self.in_use.get_mut(&thing).expect("it was in use");
+        let count = self.in_use.get_mut(&thing).expect("`begin_use` was called");
         *count -= 1;
         if *count == 0 {
             self.in_use.remove(&thing);

@@ -1,4 +1,4 @@
-//! Membership: joining, answering, and giving up everything when the session is over.
+//! Membership: joining, pings, and giving up everything when the session is over.
 
 use super::{Client, Effect, Timer};
 use crate::error::{Error, Ran};
@@ -45,13 +45,13 @@ impl Client {
         effects.extend(pong.map(Effect::Pong));
     }
 
-    /// The session is over: everything that waits ends, and says that it may have run. `how` is what
-    /// became of the cluster.
+    /// Ends the session. Everything in progress fails, and each error says whether the work may
+    /// have run. `how` is the reason, in words.
     pub(super) fn stop(&mut self, how: &str, effects: &mut Vec<Effect>) {
         let Some(session) = self.session.take() else { return };
         let words = format!("{} {how}", self.cluster());
         let gone = |ran| Error::unavailable(ran, words.clone());
-        // Calls that the controller sees to are among the tasks too.
+        // Calls that went through the controller are in `tasks`, too.
         let tasks = self.tasks.drain().filter(|task| !self.calls.contains_key(task));
         let mut tasks: Vec<(TaskId, Ran)> = tasks.map(|task| (task, Ran::Maybe)).collect();
         tasks.extend(self.calls.drain().map(|(id, call)| (id, call.may_have_run())));
@@ -63,7 +63,7 @@ impl Client {
         let mut objects: Vec<ObjectId> = self.fetching.drain().collect();
         objects.sort_unstable();
         for object in objects {
-            // What this session held was let go with it.
+            // The session held the object, so the hold ended with it.
             let lost = format!("value {object} is lost to this process: {words}; make it again");
             let error = Error::gone(Referent::Object(object), lost).ran(Ran::Maybe);
             effects.push(Effect::ObjectReady { object, value: Err(error) });
@@ -84,12 +84,12 @@ impl Client {
         *self = Client { address, shows_output: self.shows_output, former, ..Client::default() };
     }
 
-    /// The cluster, in words.
+    /// Returns the cluster in words.
     fn cluster(&self) -> String {
         self.address.as_ref().map_or("the cluster".into(), |at| format!("the cluster at {at}"))
     }
 
-    /// Says why nothing can be asked for, if there is no session.
+    /// Fails if there is no session.
     pub(super) fn must_be_joined(&self) -> Result<(), Error> {
         if self.session.is_some() {
             return Ok(());

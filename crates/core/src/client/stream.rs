@@ -1,7 +1,9 @@
-//! Streams: items of tasks and calls, in order, each once, and how many of them were taken.
+//! Streams: the items of tasks and calls, in order and once each, and how many of them the user has
+//! consumed.
 //!
-//! A task or call that runs again gives once more what it gave before: who counts what came is here, and lets go of
-//! what it had. The end of a direct call takes a shorter way than its items: it is the end when they have come.
+//! A task or call that runs again yields its earlier items again. The client counts the items that
+//! have arrived, and releases those that it had before. The end of a direct call takes a shorter
+//! way than its items. The call therefore ends here only when all of them have arrived.
 
 use super::call::CallState;
 use super::{Client, Effect};
@@ -14,18 +16,18 @@ use crate::spec::TaskSpec;
 /// A stream that has not ended.
 #[derive(Debug, Default)]
 pub(super) struct StreamState {
-    /// Items that came.
+    /// How many items have arrived.
     pub came: u32,
-    /// Items that the user took, as far as was said.
-    took: u32,
-    /// The user wants no more of it.
+    /// How many items the user has reported as consumed.
+    consumed: u32,
+    /// The user has closed the stream.
     closed: bool,
 }
 
 impl StreamState {
-    /// How many items were taken.
-    pub fn took(&self) -> u32 {
-        self.took
+    /// Returns how many items the user has consumed.
+    pub fn consumed(&self) -> u32 {
+        self.consumed
     }
 }
 
@@ -36,7 +38,7 @@ impl Client {
         }
     }
 
-    /// An item came, which the controller holds for this client.
+    /// Handles an item. The controller holds it for this client.
     pub(super) fn yielded(
         &mut self,
         task: TaskId,
@@ -60,7 +62,7 @@ impl Client {
         self.end_if_all_came(task, effects);
     }
 
-    /// A direct call ends when its host has said so, and all its items have come.
+    /// Ends a direct call, if its host has reported its end and all its items have arrived.
     pub(super) fn end_if_all_came(&mut self, id: TaskId, effects: &mut Vec<Effect>) {
         let came = self.streams.get(&id).map_or(u32::MAX, |stream| stream.came);
         let Some(call) = self.calls.get_mut(&id) else { return };
@@ -71,25 +73,26 @@ impl Client {
         }
     }
 
-    /// The user has taken so many items of a stream in all. Said in [steps](crate::spec::took_step), it lets the
-    /// producer go on in time.
+    /// Reports how many items of a stream the user has consumed in all. Reported in
+    /// [steps](crate::spec::consumed_report_step), this lets the producer go on in time.
     pub fn report_consumed(&mut self, task: TaskId, count: u32, effects: &mut Vec<Effect>) {
         if let Some(stream) = self.streams.get_mut(&task)
-            && count > stream.took
+            && count > stream.consumed
         {
-            stream.took = count;
-            self.tell_took(task, effects);
+            stream.consumed = count;
+            self.send_consumed(task, effects);
         }
     }
 
-    /// Whoever sees to a stream is told how many of its items were taken, if any were.
-    pub(super) fn tell_took(&self, task: TaskId, effects: &mut Vec<Effect>) {
-        let count = self.streams.get(&task).map_or(0, StreamState::took);
+    /// Sends the count of consumed items, unless it is 0, to the host of the call or to the
+    /// controller.
+    pub(super) fn send_consumed(&self, task: TaskId, effects: &mut Vec<Effect>) {
+        let count = self.streams.get(&task).map_or(0, StreamState::consumed);
         if count == 0 {
             return;
         }
         match self.calls.get(&task).map(|call| call.state) {
-            // It is told when it is sent.
+            // The count goes with the call when it is sent.
             Some(CallState::Waiting) => {}
             Some(CallState::Sent { host, .. }) => {
                 let address = self.hosts[&host].clone();
@@ -102,7 +105,7 @@ impl Client {
         }
     }
 
-    /// The user wants no more of a stream: it is cancelled, and what still comes of it is let go.
+    /// Closes a stream: cancels its task or call, and releases the items that still arrive.
     pub fn close_stream(&mut self, task: TaskId, effects: &mut Vec<Effect>) {
         if let Some(stream) = self.streams.get_mut(&task)
             && !std::mem::replace(&mut stream.closed, true)

@@ -1,4 +1,4 @@
-//! Tasks and values: asked of the controller, answered by it.
+//! Tasks and values: requests to the controller and its answers.
 
 use super::{Client, Effect};
 use crate::error::Error;
@@ -10,8 +10,8 @@ use crate::spec::TaskSpec;
 use std::sync::Arc;
 
 impl Client {
-    /// Submits a task; its results are held. `Exhausted` if no room was promised: wait for
-    /// [`Effect::Room`].
+    /// Submits a task and holds its results. Fails with `Exhausted` if the controller has granted
+    /// no more submissions: wait for [`Effect::CreditGranted`].
     pub fn submit(&mut self, spec: Arc<TaskSpec>, effects: &mut Vec<Effect>) -> Result<(), Error> {
         self.must_be_joined()?;
         spec.validate()?;
@@ -29,12 +29,12 @@ impl Client {
         Ok(())
     }
 
-    /// Says so if this client waits for a task or call of this id already.
+    /// Fails if this client has a task or call of this id that has not ended.
     pub(super) fn must_be_new(&self, id: TaskId) -> Result<(), Error> {
         let late = self.late.contains_key(&id);
         if self.tasks.contains(&id) || self.calls.contains_key(&id) || late {
             return Err(Error::already_exists(format!(
-                "{id} was submitted, and has not ended: make a new id"
+                "{id} was submitted before and has not ended: use a new id"
             )));
         }
         Ok(())
@@ -60,8 +60,9 @@ impl Client {
         }
     }
 
-    /// Says who is shown what work prints that is submitted from now on. If it is this client, it asks for
-    /// it again in each later session; a task or actor that it is part of does not outlive this one.
+    /// Sets who is shown the output of the work that is submitted from now on. `Audience::Me` is
+    /// repeated in every later session. The output of a task or actor that this client runs in is
+    /// not, since these do not outlive the session.
     pub fn show_output(&mut self, to: Audience, effects: &mut Vec<Effect>) -> Result<(), Error> {
         self.must_be_joined()?;
         self.shows_output = to == Audience::Me;
@@ -69,7 +70,7 @@ impl Client {
         Ok(())
     }
 
-    /// Stops a task or a call.
+    /// Cancels a task or a call.
     pub fn cancel(&mut self, task: TaskId, mode: CancelMode, effects: &mut Vec<Effect>) {
         if self.tasks.contains(&task) {
             effects.push(Effect::ToController(FromClient::Cancel { task, mode }));
@@ -78,7 +79,8 @@ impl Client {
         }
     }
 
-    /// Puts a value; it is held. If its data is in a store, that is the one of the worker `at`.
+    /// Stores a value and holds it. If its data is in an object store, `at` is the worker of that
+    /// store.
     pub fn put(
         &mut self,
         object: ObjectId,
@@ -92,8 +94,8 @@ impl Client {
         Ok(())
     }
 
-    /// Announces an object whose value comes later: others can need it from now on. It is held. A result of a call
-    /// of this client may be announced as what it is.
+    /// Announces an object whose value comes later, and holds it. Other tasks can need it from now
+    /// on. A result of one of this client's own calls may be announced under its own id.
     pub fn announce(&mut self, object: ObjectId, effects: &mut Vec<Effect>) -> Result<(), Error> {
         self.must_be_joined()?;
         self.count_held(Referent::Object(object));
@@ -101,7 +103,7 @@ impl Client {
         Ok(())
     }
 
-    /// Says the value of what it announced, or why there is none.
+    /// Gives an announced object its value, or the error why it has none.
     pub fn resolve(
         &mut self,
         object: ObjectId,
@@ -123,7 +125,7 @@ impl Client {
         Ok(())
     }
 
-    /// Asks who has the data of an object that this client holds.
+    /// Asks for the copies of an object that this client holds.
     pub fn locate(&mut self, object: ObjectId, effects: &mut Vec<Effect>) -> Result<(), Error> {
         self.must_be_joined()?;
         if self.locating.insert(object) {

@@ -1,4 +1,4 @@
-//! Stories of a client: what its user wants, what happens to it, and what it then asks for.
+//! Stories of a client: the requests of its user, its events, and the effects that follow.
 
 mod streams;
 
@@ -21,8 +21,8 @@ const HOST: Session = session(2);
 const NEXT_HOST: Session = session(3);
 const ACTOR: ActorId = ActorId::from_u128(7);
 
-/// A client that joined at time 0 and found [`ACTOR`], the time, and what it asked for that no test
-/// has looked at yet.
+/// A client that joined at time 0 and found [`ACTOR`], the time, and the effects that no test has
+/// taken yet.
 struct Rig {
     client: Client,
     now: Time,
@@ -46,13 +46,13 @@ impl Rig {
         rig
     }
 
-    /// Something happens; the client's state must add up after it.
+    /// Delivers an event and checks the invariants.
     fn happens(&mut self, event: Event) {
         self.client.handle(self.now, event, &mut self.effects);
         self.client.check_invariants();
     }
 
-    /// The user wants something.
+    /// Makes a request of the user and checks the invariants.
     fn wants<R>(&mut self, wish: impl FnOnce(&mut Client, &mut Vec<Effect>) -> R) -> R {
         let answer = wish(&mut self.client, &mut self.effects);
         self.client.check_invariants();
@@ -60,7 +60,7 @@ impl Rig {
     }
 
     fn controller_says(&mut self, message: ToClient) {
-        self.happens(Event::ControllerSaid { session: SESSION, message });
+        self.happens(Event::ControllerMessageReceived { session: SESSION, message });
     }
 
     fn host_says(&mut self, message: FromHost) {
@@ -71,7 +71,7 @@ impl Rig {
         self.controller_says(ToClient::ActorChanged { actor: ACTOR, place });
     }
 
-    /// An instance is ready there, and lets lost calls be repeated so often.
+    /// Reports a ready instance of [`ACTOR`] at `host`, with this `max_task_retries`.
     fn actor_is_ready(&mut self, epoch: u64, host: Session, retries: u32) {
         let max_task_retries = Budget::Times(retries);
         let options = Arc::new(ActorOptions { max_task_retries, ..ActorOptions::default() });
@@ -98,19 +98,20 @@ impl Rig {
         self.happens(Event::TimePassed);
     }
 
-    /// The controller says that the host's session is over; these calls never left.
+    /// Reports that the host's session is over. The calls in `unsent` were never sent.
     fn host_is_over(&mut self, unsent: Vec<AttemptId>) {
         self.controller_says(ToClient::SessionEnded { session: HOST });
         assert_eq!(self.take(), [Effect::CloseHost { host: HOST }]);
         self.happens(Event::HostClosed { host: HOST, unsent });
     }
 
-    /// What was asked for since the last look.
+    /// Takes the effects since the last call.
     fn take(&mut self) -> Vec<Effect> {
         std::mem::take(&mut self.effects)
     }
 
-    /// The one task or call that ended since the last look, with its error; nothing else happened.
+    /// Returns the error of the one task or call that failed since the last call. There must be no
+    /// other effects.
     fn fails(&mut self, number: u128) -> Error {
         let effects = self.take();
         let [Effect::Ended { task, outcome: Err(error) }] = &effects[..] else {
@@ -171,7 +172,7 @@ fn call_lost(number: u128, attempt: u64) -> FromHost {
     FromHost::CallLost { attempt: tried(number, attempt), error: crashed() }
 }
 
-// Effects, as tests expect them.
+// Expected effects.
 
 fn tell(message: FromClient) -> Effect {
     Effect::ToController(message)
@@ -181,7 +182,7 @@ fn watch(host: Session) -> Effect {
     tell(FromClient::Watch { session: host })
 }
 
-/// A call goes to the instance of this epoch, as this one of those that went there.
+/// A call is sent to the instance of this epoch, with this number among the calls to it.
 fn sends(call: u128, attempt: u64, host: Session, epoch: u64, number: u64) -> Effect {
     let (spec, attempt, epoch) = (Arc::new(method(call)), Attempt(attempt), ActorEpoch(epoch));
     let message = ToHost::Call { spec, attempt, epoch, number, values: Vec::new(), took: 0 };
@@ -233,7 +234,7 @@ fn the_id_of_a_task_or_call_that_has_not_ended_already_exists() {
         assert_eq!(rig.take(), []);
     }
 
-    // Those that were there go on, and neither room nor handles were used up.
+    // The earlier ones go on, and the rejected ones used up neither credit nor handles.
     rig.actor_is_ready(1, HOST, 0);
     assert_eq!(rig.take(), [watch(HOST), sends(2, 1, HOST, 1, 0)]);
     rig.host_says(call_ended(2, 1));
@@ -288,12 +289,12 @@ fn a_call_whose_values_have_not_come_waits_and_those_after_it_behind_it() {
     supply(&mut rig, 3, Err(Error::cancelled("it was")));
     let effects = rig.take();
     let [Effect::Ended { task, outcome: Err(error) }, last] = &effects[..] else {
-        panic!("it ends, and the last goes: {effects:?}")
+        panic!("the failed call ends, and the last is sent: {effects:?}")
     };
     assert_eq!((*task, error.may_have_run()), (task_id(3), false));
     assert_eq!(*last, sends(4, 1, HOST, 1, 2));
     supply(&mut rig, 3, Ok(Vec::new()));
-    assert_eq!(rig.take(), [], "it has ended");
+    assert_eq!(rig.take(), [], "the call has ended");
 
     later(&mut rig, 5);
     rig.call(6);
@@ -340,7 +341,7 @@ fn no_call_overtakes_an_earlier_one_across_a_restart() {
     rig.call(1);
     rig.call(2);
     rig.take();
-    // There is another instance already, but nobody has said yet what became of the calls to the first.
+    // There is a new instance already, but the calls to the first are unsettled.
     rig.actor_is_ready(2, NEXT_HOST, 1);
     rig.call(3);
     assert_eq!(rig.take(), []);
@@ -351,7 +352,7 @@ fn no_call_overtakes_an_earlier_one_across_a_restart() {
         .map(|(call, attempt, number)| sends(call, attempt, NEXT_HOST, 2, number));
     assert_eq!(rig.take(), [vec![watch(NEXT_HOST)], again.into()].concat());
 
-    rig.host_says(call_ended(1, 1)); // A late word about an attempt that was given up.
+    rig.host_says(call_ended(1, 1)); // A late answer to an earlier attempt.
     assert_eq!(rig.take(), []);
 }
 
@@ -452,7 +453,7 @@ fn a_cancelled_call_is_stopped_where_it_was_sent_wherever_its_actor_is_now() {
         assert_eq!(rig.take(), [cancel]);
     }
     rig.host_says(call_ended(1, 1));
-    assert_eq!(rig.take(), [ended(1)], "it was done before it heard");
+    assert_eq!(rig.take(), [ended(1)], "the call ended before it heard of the cancel");
 }
 
 #[test]
@@ -464,7 +465,7 @@ fn a_cancelled_call_that_was_refused_lets_the_others_go_on() {
     rig.wants(|client, effects| client.cancel(task_id(2), CancelMode::Graceful, effects));
     rig.host_says(call_refused(1, 1));
     rig.actor_is_ready(2, NEXT_HOST, 0);
-    rig.take(); // The first waits until it is known what became of the second.
+    rig.take(); // The first waits until the second is settled.
     rig.host_says(call_refused(2, 1));
     let effects = rig.take();
     assert!(matches!(effects[0], Effect::Ended { .. }), "{effects:?}");
@@ -482,7 +483,7 @@ fn calls_to_a_host_that_listens_nowhere_go_through_the_controller() {
     let result = Referent::Object(ObjectId::of(task_id(1), 0));
     let let_go = tell(FromClient::Release { thing: result });
     assert_eq!(rig.take(), [let_go, ended(1)], "its user has the value");
-    // If its data is in a store, it is held for the user.
+    // If the data is in an object store, the user holds the result.
     rig.call(2);
     rig.take();
     let result = ObjectId::of(task_id(2), 0);
@@ -506,7 +507,7 @@ fn a_call_that_is_late_with_the_controller_is_not_overtaken_by_one_that_goes_dir
     rig.pass(Duration::from_secs(1));
     let effects = rig.take();
     assert!(effects.iter().any(|effect| matches!(effect, Effect::Ended { .. })), "{effects:?}");
-    // It may still run, also in the next instance, which is called directly.
+    // The late call may still run, also in the next instance, which is called directly.
     rig.actor_is_ready(2, NEXT_HOST, 0);
     rig.call(2);
     assert_eq!(rig.take(), []);
@@ -537,7 +538,7 @@ fn what_the_answer_to_a_call_names_is_held_until_its_user_lets_go() {
     rig.take();
     let object = ObjectId::of(task_id(1), 0);
     let thing = Referent::Object(object);
-    // Whoever made the call may have gone: there is no handle yet that could be released.
+    // The user may drop the result before the answer arrives: there is no handle to release yet.
     rig.wants(|client, effects| client.release(thing, effects));
     let outcome = Ok(vec![Payload::raw("large").stored_as(object).into()]);
     let attempt = tried(1, 1);
@@ -576,7 +577,7 @@ fn the_end_of_the_session_ends_everything() {
 
     rig.controller_says(ToClient::TaskEnded { task: task_id(1), outcome: done() });
     rig.host_says(call_ended(2, 1));
-    assert_eq!(rig.take(), [], "whoever speaks now is not heard");
+    assert_eq!(rig.take(), [], "late messages are ignored");
     let submit = rig.wants(|client, effects| client.submit(Arc::new(task(4)), effects));
     assert_eq!(submit.unwrap_err().kind(), ErrorKind::Unavailable);
 }
@@ -637,7 +638,7 @@ fn the_birth_of_an_actor_is_told_once_also_when_its_handle_is_gone() {
     for gone in [false, true] {
         let mut rig = Rig::new();
         rig.wants(|client, effects| client.await_actor_ready(ACTOR, effects)).unwrap();
-        assert_eq!(rig.take(), [], "it is watched already, and not ready");
+        assert_eq!(rig.take(), [], "the actor is watched already, and not ready");
         if gone {
             rig.wants(|client, effects| client.release(Referent::Actor(ACTOR), effects));
             rig.take();
@@ -660,14 +661,14 @@ fn the_birth_of_an_actor_is_told_once_also_when_its_handle_is_gone() {
     );
 }
 
-/// What a call fails with if the controller of `session` does not know its actor.
+/// Returns the error of a call whose actor the controller of `session` does not know.
 fn fails_where_it_is_unknown(rig: &mut Rig, session: Session) -> Error {
     rig.call(1);
     rig.take();
     let error = Error::not_found("no such actor is here").with_gone(Referent::Actor(ACTOR));
     let place = ActorPlace::Dead(error);
     let message = ToClient::ActorChanged { actor: ACTOR, place };
-    rig.happens(Event::ControllerSaid { session, message });
+    rig.happens(Event::ControllerMessageReceived { session, message });
     let effects = rig.take();
     let Some(Effect::Ended { outcome: Err(error), .. }) = effects.first() else {
         panic!("it fails: {effects:?}")

@@ -1,12 +1,14 @@
-//! Actors and their epochs, and calls that go through the controller.
+//! Actors and their instances: creation, names, restarts, checkpoints and death.
 //!
-//! An instance (actor, epoch) is made at one worker. The next epoch is made only when the one before
-//! it is over for certain: its executor's death was reported, its worker confirmed that it destroyed
-//! it, or its worker's session ended (then the worker stopped before, by its own clock).
+//! One worker hosts each instance (actor, epoch). The controller starts the next epoch only when
+//! the one before it is over for certain:
 //!
-//! Calls through the controller are tasks with a method as their target. They are numbered when their
-//! arguments are there, sent in that order, and when an instance is lost those that may be repeated
-//! go to the next one in their old order.
+//! - the worker reported the death of the executor, or
+//! - the worker confirmed that it destroyed the instance, or
+//! - the worker's session ended. The worker stopped before that, by its own clock.
+//!
+//! Calls to actors are in `call.rs`. Which actors end with their driver is in `driver.rs`. An actor
+//! that only its handles keep alive ends in `object.rs`.
 
 use super::{Controller, Effect, Owner, Timer};
 use crate::account::Grant;
@@ -25,33 +27,33 @@ use std::sync::Arc;
 use super::object::missing_referent_error;
 use super::worker::HostedInstance;
 
-/// What an actor is doing.
+/// The state of an actor, as users see it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ActorState {
-    /// Its first instance is not ready yet.
+    /// The first instance is not ready yet.
     Creating,
-    /// It takes calls.
+    /// The actor takes calls.
     Ready,
-    /// Its next instance is not ready yet.
+    /// The next instance is not ready yet.
     Restarting,
-    /// It is gone for good.
+    /// The actor is dead.
     Dead(DeathCause),
 }
 
-/// Why an actor is gone for good.
+/// Why an actor is dead.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum DeathCause {
-    /// It was deleted.
+    /// A user deleted the actor.
     Deleted,
-    /// Its constructor failed.
+    /// The constructor failed, or could not run at all.
     ConstructorFailed,
-    /// It was lost more often than it may be restarted.
+    /// The actor lost its instance more often than it may be restarted.
     RestartsUsedUp,
-    /// Its last handle went.
+    /// The last handle went, or only tasks and actors of an ended driver had handles.
     OwnerGone,
-    /// It was idle for too long.
+    /// The actor was idle for too long.
     Idle,
-    /// It ended itself.
+    /// The actor ended itself.
     Exited,
 }
 
@@ -59,48 +61,53 @@ pub enum DeathCause {
 pub(super) struct Actor {
     pub spec: Arc<ActorSpec>,
     pub phase: ActorPhase,
-    /// Of the current instance, or the last; 0 before the first.
+    /// The epoch of the current instance, or of the last one. 0 before the first.
     pub epoch: ActorEpoch,
-    /// Restarts that were paid for.
+    /// How many restarts are spent.
     pub restarts: u32,
-    /// Whether it ever took calls.
+    /// Whether any instance was ever ready.
     pub was_ready: bool,
-    /// Losses in a row without a good while of being ready between them.
+    /// How many losses followed each other without an instance that was ready for
+    /// [`MAX_RETRY_DELAY`](spec::MAX_RETRY_DELAY).
     crashes: u32,
     pub created: Time,
     pub last_used: Time,
-    /// Sessions that want to know where it is.
+    /// Sessions that learn where the actor is.
     pub watchers: Set<Session>,
-    /// Who is shown what it prints.
+    /// The client that is shown what the actor prints.
     pub audience: Option<Arc<Session>>,
-    /// The driver that it ends with, unless others hold it.
+    /// The driver that the actor ends with, unless anything outside that driver holds it.
     pub driver: Option<Session>,
-    /// Calls that wait, and calls that are with the instance, by number.
+    /// Calls that wait for the actor, by number.
     pub waiting_calls: BTreeMap<u64, TaskId>,
+    /// Calls that are with the instance, by number.
     pub sent_calls: BTreeMap<u64, TaskId>,
+    /// The number of the latest call.
     pub next_number: u64,
-    /// The instance refused a call: it is about to be over, so calls wait.
+    /// Whether the instance refused a call. Then the instance is about to be over, so calls wait.
     pub stalled: bool,
-    /// What its instances saved, newest first; a life only ever adds to what the one before had.
+    /// The checkpoints that the instances saved, newest first. Each instance adds to those of the
+    /// instance before it.
     pub checkpoints: VecDeque<Payload>,
 }
 
-/// So many checkpoints of an actor are kept: the newest, and one more in case it cannot be read.
+/// How many checkpoints of an actor are kept: the newest, and one more in case the newest cannot be
+/// read.
 const KEPT_CHECKPOINTS: usize = 2;
 
 #[derive(Debug)]
 pub(super) enum ActorPhase {
-    /// Values that its constructor needs are missing.
+    /// The actor waits for values that its constructor needs.
     Waiting,
-    /// It waits for a worker.
+    /// The actor waits for a worker.
     Queued(Ticket),
-    /// It waits for a while because it was lost.
+    /// The actor lost its instance, and waits for the delay before the next one.
     Delayed,
-    /// A worker makes it.
+    /// A worker creates the instance.
     Instantiating { worker: SessionId },
-    /// It takes calls.
+    /// The instance takes calls.
     Ready { worker: SessionId, since: Time },
-    /// Gone.
+    /// The actor is dead.
     Dead { cause: DeathCause, error: Error },
 }
 
@@ -118,7 +125,7 @@ impl Actor {
         }
     }
 
-    /// The worker that has, or makes, the current instance.
+    /// Returns the worker that hosts or creates the current instance.
     pub fn worker(&self) -> Option<SessionId> {
         match &self.phase {
             ActorPhase::Instantiating { worker } | ActorPhase::Ready { worker, .. } => {
@@ -131,7 +138,7 @@ impl Actor {
         }
     }
 
-    /// Why it is gone, if it is.
+    /// Returns why the actor is dead, if it is.
     pub fn death(&self) -> Option<&Error> {
         match &self.phase {
             ActorPhase::Dead { error, .. } => Some(error),
@@ -144,8 +151,8 @@ impl Actor {
     }
 }
 
-/// A class whichever version of its code it is, in whichever environment: `python/77aa:model.Counter#1f0a`
-/// is a `python:model.Counter`.
+/// Returns the name of a class without the version of its code and without its environment. For
+/// example, `python/77aa:model.Counter#1f0a` becomes `python:model.Counter`.
 fn without_version(class: &str) -> String {
     let class = class.split_once('#').map_or(class, |(class, _)| class);
     match class.split_once(':') {
@@ -157,8 +164,8 @@ fn without_version(class: &str) -> String {
     }
 }
 
-/// Whether two names stand for one class. The script that defines a Python class calls its module
-/// `__main__`; processes that import the script call the module by its own name.
+/// Returns whether two names stand for one class. The script that defines a Python class calls its
+/// module `__main__`. Processes that import the script call the module by its own name.
 fn is_same_class(one: &str, other: &str) -> bool {
     let is_seen_as_main = |main: &str, imported: &str| {
         let parts = main.split_once(":__main__.").zip(imported.split_once(':'));
@@ -170,13 +177,13 @@ fn is_same_class(one: &str, other: &str) -> bool {
     one == other || is_seen_as_main(one, other) || is_seen_as_main(other, one)
 }
 
-/// What a worker must provide to host this class.
+/// Returns the name that a worker must provide to host this class.
 fn required(class: &Arc<str>) -> Arc<str> {
     if class.contains(':') { class.clone() } else { format!("{ACTOR_SCHEME}{class}").into() }
 }
 
 impl Controller {
-    /// The demand of an actor on a worker.
+    /// Returns the demand of an actor on a worker.
     pub(super) fn demand_of_actor(&self, id: ActorId) -> Demand {
         let spec = &self.actors[&id].spec;
         let options = &spec.options;
@@ -189,7 +196,7 @@ impl Controller {
         }
     }
 
-    /// Creates an actor, or finds the one that has its name already.
+    /// Creates an actor, or returns the living actor that has its name if `get_if_exists` is set.
     pub fn create_actor(
         &mut self,
         now: Time,
@@ -244,7 +251,7 @@ impl Controller {
         Ok(id)
     }
 
-    /// Says why no further actor can be created now, if none can.
+    /// Fails if no further actor can be created now.
     fn check_new_actor(&self, spec: &ActorSpec) -> Result<(), Error> {
         self.check_takes_work()?;
         self.check_arguments(Owner::Cluster, spec.args.len())?;
@@ -268,9 +275,9 @@ impl Controller {
         if let Owner::Session(session) = owner {
             self.holds.hold(Holder::Session(session.id), Referent::Actor(id));
         }
-        let missing_thing = spec.held().find(|thing| !self.exists(*thing));
-        let waits = self.wait_for(now, Work::Actor(id), spec.data(), effects);
-        self.hold_all(Holder::Actor(id), spec.held());
+        let missing_thing = spec.referents_to_hold().find(|thing| !self.exists(*thing));
+        let waits = self.wait_for(now, Work::Actor(id), spec.input_objects(), effects);
+        self.hold_all(Holder::Actor(id), spec.referents_to_hold());
         let actor = Actor {
             phase: ActorPhase::Waiting,
             epoch: ActorEpoch(0),
@@ -314,22 +321,23 @@ impl Controller {
         else {
             return;
         };
-        // Another that was there may be lost since.
+        // Another value that was there may have been lost since.
         let spec = actor.spec.clone();
-        match self.wait_for(now, Work::Actor(id), spec.data(), effects) {
+        match self.wait_for(now, Work::Actor(id), spec.input_objects(), effects) {
             Ok(0) => self.actor_inputs_ready(now, id, effects),
             Ok(_) => {}
             Err(error) => self.actor_value_failed(now, id, &error, effects),
         }
     }
 
-    /// What its constructor needs was lost since it was found to be there.
+    /// Makes an actor wait for its values again: data that its constructor needs was lost after the
+    /// actor had become ready to be placed.
     pub(super) fn actor_waits_again(&mut self, now: Time, id: ActorId, effects: &mut Vec<Effect>) {
-        self.actors.get_mut(&id).expect("what is placed exists").phase = ActorPhase::Waiting;
+        self.actors.get_mut(&id).expect("placed work exists").phase = ActorPhase::Waiting;
         self.actor_value_ready(now, id, effects);
     }
 
-    /// Nothing is missing: it waits for a worker.
+    /// Queues an actor whose constructor has all its values for a worker.
     fn actor_inputs_ready(&mut self, now: Time, id: ActorId, effects: &mut Vec<Effect>) {
         let spec = &self.actors[&id].spec;
         let checked = self.check_input(&spec.args, &spec.needs).and_then(|()| {
@@ -358,7 +366,7 @@ impl Controller {
     }
 
     fn queue_actor(&mut self, id: ActorId, again: bool) {
-        let near = self.preferred_worker(self.actors[&id].spec.data());
+        let near = self.preferred_worker(self.actors[&id].spec.input_objects());
         let ticket = self.schedule.enqueue(Work::Actor(id), self.demand_of_actor(id), near, again);
         self.actors.get_mut(&id).expect("a queued actor exists").phase = ActorPhase::Queued(ticket);
     }
@@ -373,7 +381,7 @@ impl Controller {
         effects: &mut Vec<Effect>,
     ) {
         let worker = self.session_by_index[slot.0 as usize];
-        let actor = self.actors.get_mut(&id).expect("what is placed exists");
+        let actor = self.actors.get_mut(&id).expect("placed work exists");
         actor.epoch = actor.epoch.next();
         actor.phase = ActorPhase::Instantiating { worker };
         let (spec, epoch) = (actor.spec.clone(), actor.epoch);
@@ -394,7 +402,8 @@ impl Controller {
         self.actors.get(&id).is_some_and(|actor| !matches!(actor.phase, ActorPhase::Dead { .. }))
     }
 
-    /// Whether this worker has this instance, and it is the actor's current one.
+    /// Returns whether this worker hosts this instance and it is the actor's current one. Counts
+    /// the report as stale if not.
     fn is_current(&mut self, worker: Session, instance: Instance) -> bool {
         let current = self.actors.get(&instance.actor).is_some_and(|actor| {
             actor.epoch == instance.epoch && actor.worker() == Some(worker.id)
@@ -412,7 +421,7 @@ impl Controller {
     ) {
         if self.is_current(worker, instance) {
             self.clear_system_limit(worker);
-            let actor = self.actors.get_mut(&instance.actor).expect("it is current");
+            let actor = self.actors.get_mut(&instance.actor).expect("the instance is current");
             actor.phase = ActorPhase::Ready { worker: worker.id, since: now };
             actor.was_ready = true;
             actor.last_used = now;
@@ -422,18 +431,18 @@ impl Controller {
         }
     }
 
-    /// An instance is not at its worker any more; what it was granted goes back, what it kept goes.
-    /// Says whether its actor lives and lost its current instance with it.
+    /// Takes an instance off its worker: its grant goes back, and its holds are released. Returns
+    /// whether the actor lives and has lost its current instance.
     fn instance_over(&mut self, worker: Session, instance: Instance) -> bool {
         let current = self.is_current(worker, instance);
         if self.hosts_instance(worker, instance) {
-            let record = self.workers.get_mut(&worker.id).expect("it speaks");
-            let hosted = record.actors.remove(&instance.actor).expect("it has it");
+            let record = self.workers.get_mut(&worker.id).expect("the worker is here");
+            let hosted = record.actors.remove(&instance.actor).expect("the worker hosts it");
             self.schedule.give_back(record.index, hosted.shape, &hosted.grant);
             let free = self.holds.release_all(Holder::Instance(instance));
             self.queue_freed(free);
         }
-        // An actor that kept the last handle to itself ends with its instance.
+        // An actor whose own instance held its last handle ends with that instance.
         current && self.is_living(instance.actor)
     }
 
@@ -512,7 +521,8 @@ impl Controller {
         )))
     }
 
-    /// The newest checkpoint of an actor, and the one before it if there is room for both.
+    /// Returns the newest checkpoint of an actor, and the one before it if both fit into one
+    /// message.
     fn checkpoints_of(&self, id: ActorId) -> Vec<Payload> {
         let actor = &self.actors[&id];
         let mut room = self.config.max_input_bytes.saturating_sub(self.input_bytes(&actor.spec));
@@ -524,7 +534,7 @@ impl Controller {
         actor.checkpoints.iter().take_while(fits).cloned().collect()
     }
 
-    /// An instance saved its state. A stale one cannot.
+    /// Stores the state that an instance saved. A stale instance cannot save its state.
     pub(super) fn checkpoint(
         &mut self,
         worker: Session,
@@ -534,7 +544,7 @@ impl Controller {
         effects: &mut Vec<Effect>,
     ) {
         if self.is_current(worker, instance) {
-            let actor = self.actors.get_mut(&instance.actor).expect("it is current");
+            let actor = self.actors.get_mut(&instance.actor).expect("the instance is current");
             actor.checkpoints.push_front(payload);
             actor.checkpoints.truncate(KEPT_CHECKPOINTS);
             let message = ToWorker::Checkpointed { instance, sequence };
@@ -542,7 +552,7 @@ impl Controller {
         }
     }
 
-    /// Ends the current life of an actor, which lives on if it may be restarted.
+    /// Kills the current instance of an actor. The actor lives on if it may be restarted.
     pub(super) fn kill_actor(&mut self, id: ActorId, effects: &mut Vec<Effect>) {
         let Some(actor) = self.actors.get(&id) else { return };
         if let Some(worker) = actor.worker().and_then(|worker| self.workers.get(&worker)) {
@@ -551,7 +561,7 @@ impl Controller {
         }
     }
 
-    /// The worker of an instance is gone.
+    /// Restarts or ends an actor whose worker is gone, if the lost instance was its current one.
     pub(super) fn instance_lost(
         &mut self,
         now: Time,
@@ -565,7 +575,8 @@ impl Controller {
         }
     }
 
-    /// An actor lost its instance: another is made, if it may be.
+    /// Restarts an actor that lost its instance, or ends it if its restarts are used up. If `free`,
+    /// the restart neither counts nor waits.
     fn restart(
         &mut self,
         now: Time,
@@ -574,10 +585,12 @@ impl Controller {
         free: bool,
         effects: &mut Vec<Effect>,
     ) {
-        let actor = self.actors.get_mut(&id).expect("it was current");
+        let actor = self.actors.get_mut(&id).expect("the actor is known");
         if !free && !actor.spec.options.max_restarts.allows(actor.restarts) {
-            let message =
-                format!("actor {id} is gone: {}; it may not be restarted (again)", error.message());
+            let message = format!(
+                "actor {id} is gone: {}; it may not be restarted (max_restarts)",
+                error.message()
+            );
             let error = Error::gone(Referent::Actor(id), message).ran(Ran::Maybe).caused_by(error);
             return self.end_actor(now, id, DeathCause::RestartsUsedUp, error, effects);
         }
@@ -596,7 +609,7 @@ impl Controller {
             let delay = spec::retry_delay(spec::RETRY_DELAY, crashes - 1, &mut self.random);
             self.timers.insert((now + delay, Timer::Restart(id, actor.epoch)));
         }
-        self.actors.get_mut(&id).expect("it was current").restarts += u32::from(!free);
+        self.actors.get_mut(&id).expect("the actor is known").restarts += u32::from(!free);
         self.calls_lost(now, id, &error, effects);
         self.tell_watchers(id, effects);
     }
@@ -610,7 +623,7 @@ impl Controller {
         }
     }
 
-    /// Restarts what a worker has though it may be alive, as no controller should.
+    /// A planted bug: restarts the actors of a worker that may be alive.
     pub(super) fn restart_suspects(
         &mut self,
         now: Time,
@@ -627,7 +640,7 @@ impl Controller {
         }
     }
 
-    /// Ends an actor for good.
+    /// Deletes an actor. Fails with `NotFound` if no such actor lives.
     pub fn delete_actor(
         &mut self,
         now: Time,
@@ -645,8 +658,8 @@ impl Controller {
         Ok(())
     }
 
-    /// The one end of an actor: its name is free, its instance is destroyed, its calls fail, what it
-    /// held goes, whoever watches is told.
+    /// Ends an actor. This is the one place where an actor ends: its name becomes free, its
+    /// instance is destroyed, its calls fail, its holds are released, and its watchers are told.
     pub(super) fn end_actor(
         &mut self,
         now: Time,
@@ -685,25 +698,27 @@ impl Controller {
         self.queue_freed(free);
         self.dead_actors.push_back(id);
         if self.dead_actors.len() > self.config.history {
-            let forgotten = self.dead_actors.pop_front().expect("it has one");
+            let forgotten = self.dead_actors.pop_front().expect("the list is not empty");
             self.actors.remove(&forgotten);
         }
         self.extend_credit_of_waiting(effects);
     }
 
-    /// A dead actor can still be asked about: what its next life would have needed goes.
+    /// Drops the arguments and checkpoints of a dead actor, whose record stays for queries: no
+    /// further instance needs them.
     fn drop_inputs(&mut self, id: ActorId) {
-        let actor = self.actors.get_mut(&id).expect("it died just now");
+        let actor = self.actors.get_mut(&id).expect("the actor is known");
         actor.checkpoints.clear();
         let bytes = actor.spec.args.len();
         actor.spec = Arc::new(ActorSpec { args: Payload::default(), ..(*actor.spec).clone() });
         self.count_arguments(Owner::Cluster, bytes, false);
     }
 
-    /// Where an actor is, for its callers.
+    /// Returns where an actor is, for its callers.
     pub(super) fn place_of(&self, id: ActorId) -> ActorPlace {
         let Some(actor) = self.actors.get(&id) else {
-            // An actor that died because its class was not found names nothing that is gone.
+            // Tells this error from that of an actor that died because its class was not found:
+            // both are `NotFound`, and the latter names nothing that is gone.
             let error = Error::not_found(format!("no actor {id} is here"));
             return ActorPlace::Dead(error.with_gone(Referent::Actor(id)));
         };
@@ -727,7 +742,7 @@ impl Controller {
 
     fn tell_watchers(&mut self, id: ActorId, effects: &mut Vec<Effect>) {
         let place = self.place_of(id);
-        let actor = self.actors.get_mut(&id).expect("it changed");
+        let actor = self.actors.get_mut(&id).expect("the actor is known");
         let mut watchers: Vec<Session> = actor.watchers.drain().collect();
         watchers.sort_unstable();
         watchers.retain(|session| self.is_alive(*session));
@@ -735,20 +750,20 @@ impl Controller {
             let message = ToClient::ActorChanged { actor: id, place: place.clone() };
             effects.push(Effect::ToClient { to: *to, message });
         }
-        self.actors.get_mut(&id).expect("it changed").watchers.extend(watchers);
+        self.actors.get_mut(&id).expect("the actor is known").watchers.extend(watchers);
     }
 
     pub(super) fn watch_actor(&mut self, session: Session, id: ActorId, effects: &mut Vec<Effect>) {
         if let Some(actor) = self.actors.get_mut(&id) {
             actor.watchers.insert(session);
-            let member = self.sessions.get_mut(&session.id).expect("it speaks");
+            let member = self.sessions.get_mut(&session.id).expect("the session is open");
             member.watched_actors.insert(id);
         }
         let message = ToClient::ActorChanged { actor: id, place: self.place_of(id) };
         effects.push(Effect::ToClient { to: session, message });
     }
 
-    /// The living actor that has this name.
+    /// Returns the living actor that has this name.
     pub fn find_actor(&self, namespace: &Arc<str>, name: &Arc<str>) -> Result<ActorId, Error> {
         self.names.get(&(namespace.clone(), name.clone())).copied().ok_or_else(|| {
             Error::not_found(format!("no actor named {name:?} is in namespace {namespace:?}"))

@@ -1,5 +1,8 @@
-//! Attempts: one try at a task each, with one worker. What a worker says of an attempt that it does not
-//! have changes nothing.
+//! Attempts. An attempt is one try at one task, at one worker. A worker's report about an attempt
+//! that it does not have changes nothing; it only counts as stale.
+//!
+//! Attempts of tasks and of calls through the controller end here alike. What else concerns calls
+//! is in `call.rs`.
 
 use super::task::{TaskPhase, TaskPlace, cancelled};
 use super::{Controller, Effect, Timer};
@@ -24,7 +27,7 @@ impl Controller {
         effects: &mut Vec<Effect>,
     ) {
         let worker = self.session_by_index[slot.0 as usize];
-        let task = self.tasks.get_mut(&id).expect("what is placed exists");
+        let task = self.tasks.get_mut(&id).expect("placed work exists");
         let place = match grant.clone() {
             Some(grant) => TaskPlace::Slot { shape, grant, lent: false },
             None => TaskPlace::Backlog { shape },
@@ -49,7 +52,7 @@ impl Controller {
         self.tell_took(id, effects);
     }
 
-    /// The values of objects that are known to have one.
+    /// Returns the values of objects, all of which must have one.
     pub(super) fn values_of(&self, needs: &[crate::id::ObjectId]) -> Vec<Value> {
         needs
             .iter()
@@ -68,21 +71,22 @@ impl Controller {
             .workers
             .get_mut(&self.session_by_index[from.0 as usize])
             .expect("a slot belongs to a worker");
-        let backlog = record.backlog.get_mut(&shape).expect("it has a backlog");
-        let id = backlog.pop_back().expect("it has a backlog");
+        let backlog = record.backlog.get_mut(&shape).expect("the worker has a backlog");
+        let id = backlog.pop_back().expect("the worker has a backlog");
         if backlog.is_empty() {
             record.backlog.remove(&shape);
         }
         let to = record.session;
         self.schedule.leave_backlog(from, shape);
-        let task = self.tasks.get_mut(&id).expect("what is placed exists");
+        let task = self.tasks.get_mut(&id).expect("placed work exists");
         let TaskPhase::Placed { place, .. } = &mut task.state else { panic!("{id} is placed") };
         *place = TaskPlace::Returning { shape, idle };
         let message = ToWorker::TakeBack(AttemptId { task: id, attempt: task.attempt });
         effects.push(Effect::ToWorker { to, message });
     }
 
-    /// Whether this attempt is with this worker.
+    /// Returns whether this attempt is current and this worker has it. Counts the report as stale
+    /// if not.
     pub(super) fn has_current_attempt(&mut self, worker: Session, attempt: AttemptId) -> bool {
         let current = self.tasks.get(&attempt.task).is_some_and(|task| {
             task.attempt == attempt.attempt
@@ -92,7 +96,7 @@ impl Controller {
         current
     }
 
-    /// Whether `next` waits at this worker for a grant like the one that `attempt` has.
+    /// Returns whether `next` waits at this worker for a grant of the shape that `attempt` has.
     fn may_inherit(&mut self, worker: Session, attempt: AttemptId, next: AttemptId) -> bool {
         if !self.has_current_attempt(worker, next) {
             return false;
@@ -129,7 +133,8 @@ impl Controller {
         }
     }
 
-    /// A worker gives an attempt back. That costs the task nothing.
+    /// Handles an attempt that a worker gave back. The refusal costs the task no retry: the task is
+    /// queued again, or ends if it was cancelled.
     pub(super) fn attempt_refused(
         &mut self,
         now: Time,
@@ -155,7 +160,7 @@ impl Controller {
         }
     }
 
-    /// An attempt ended, and perhaps `next` has its grant now.
+    /// Handles the end of an attempt. If the worker named a `next`, that attempt has its grant now.
     pub(super) fn attempt_ended(
         &mut self,
         now: Time,
@@ -193,7 +198,7 @@ impl Controller {
         self.release_enclosed_answer(attempt);
     }
 
-    /// What the end of an attempt means for its task.
+    /// Ends or retries a task according to the end of its attempt.
     pub(super) fn settle_attempt(
         &mut self,
         now: Time,
@@ -201,13 +206,13 @@ impl Controller {
         end: AttemptEnd,
         effects: &mut Vec<Effect>,
     ) {
-        let task = self.tasks.get(&id).expect("its attempt ended");
+        let task = self.tasks.get(&id).expect("the task has not ended");
         let outcome = match end {
             AttemptEnd::Finished(values) => Ok(values),
             _ if task.cancel_reason.is_some() => Err(cancelled(task)),
             AttemptEnd::Cancelled => Err(cancelled(task)),
             AttemptEnd::Failed(error) => {
-                // What a method says is final: calls are repeated only when they were lost.
+                // A call that failed is never retried: calls are repeated only when they were lost.
                 let function = matches!(task.spec.target, Target::Function(_));
                 if function && task.spec.options.retry_on.covers(&error) && self.may_retry(id) {
                     return self.delay(now, id);
@@ -230,8 +235,8 @@ impl Controller {
         self.retry_budget(&task.spec).allows(task.retries_spent) || crate::planted!(RetryPastBudget)
     }
 
-    /// These were with a worker that is gone. Calls are settled with their actor's instance instead, in
-    /// their old order.
+    /// Settles the attempts of a worker that is gone. Its calls are settled together with the
+    /// instance of their actor instead, in their old order.
     pub(super) fn attempts_lost(
         &mut self,
         now: Time,
@@ -241,7 +246,7 @@ impl Controller {
     ) {
         let mut lost = Vec::new();
         for id in tasks {
-            let task = self.tasks.get_mut(&id).expect("it was with the worker");
+            let task = self.tasks.get_mut(&id).expect("the task has not ended");
             if !matches!(task.state, TaskPhase::Placed { place: TaskPlace::Mailbox { .. }, .. }) {
                 task.state = TaskPhase::Delayed;
                 lost.push(id);
@@ -252,9 +257,9 @@ impl Controller {
         }
     }
 
-    /// The task runs again after a while.
+    /// Spends a retry, and sets the timer for the next attempt.
     pub(super) fn delay(&mut self, now: Time, id: TaskId) {
-        let task = self.tasks.get_mut(&id).expect("it is tried again");
+        let task = self.tasks.get_mut(&id).expect("the task has not ended");
         let delay =
             spec::retry_delay(task.spec.options.retry_delay, task.retries_spent, &mut self.random);
         task.retries_spent += 1;
@@ -275,24 +280,24 @@ impl Controller {
         if !due {
             return;
         }
-        let task = self.tasks.get_mut(&id).expect("it is due");
+        let task = self.tasks.get_mut(&id).expect("the task has not ended");
         if let Target::Method { actor, .. } = task.spec.target {
             return self.enqueue_call(now, actor, id, effects);
         }
         self.queue(id, true);
     }
 
-    /// Takes a task off its worker; its grant goes back, or to `heir`. Says with which instance it was,
-    /// if it was a call.
+    /// Takes a task off its worker. Its grant goes to `heir`, or back to the worker's account. For
+    /// a call, returns the epoch of the instance that had it, and its number.
     pub(super) fn unplace(
         &mut self,
         id: TaskId,
         heir: Option<TaskId>,
     ) -> Option<(ActorEpoch, u64)> {
-        let task = self.tasks.get_mut(&id).expect("what is placed exists");
+        let task = self.tasks.get_mut(&id).expect("placed work exists");
         let state = std::mem::replace(&mut task.state, TaskPhase::Delayed);
         let TaskPhase::Placed { worker, place, .. } = state else { panic!("{id} is placed") };
-        let record = self.workers.get_mut(&worker).expect("it is with a worker");
+        let record = self.workers.get_mut(&worker).expect("the worker is here");
         record.attempts.remove(&id);
         let slot = record.index;
         match place {
@@ -323,7 +328,7 @@ impl Controller {
         }
     }
 
-    /// A task of the backlog runs with the grant of one that ended.
+    /// Moves the grant of a task that ended to `heir`, a task of the same worker's backlog.
     pub(super) fn take_over_grant(
         &mut self,
         worker: SessionId,
@@ -331,7 +336,7 @@ impl Controller {
         shape: ShapeId,
         grant: Grant,
     ) {
-        let record = self.workers.get_mut(&worker).expect("it is with a worker");
+        let record = self.workers.get_mut(&worker).expect("the worker is here");
         let slot = record.index;
         let task = self.tasks.get_mut(&heir).expect("the worker has it");
         let TaskPhase::Placed { place, running, .. } = &mut task.state else {
@@ -344,7 +349,8 @@ impl Controller {
                 record.leave_backlog(shape, heir);
                 self.schedule.take_over(slot, shape);
             }
-            // It was asked back too late; it is out of the backlog's count already.
+            // It was asked back too late. `take_back` has taken it out of the backlog's count
+            // already.
             TaskPlace::Returning { .. } => {}
             TaskPlace::Slot { .. } | TaskPlace::Mailbox { .. } => {
                 panic!("{heir} had no need of a grant")
@@ -360,7 +366,8 @@ impl Controller {
         }
     }
 
-    /// A task waits for other tasks, or goes on.
+    /// Lends the CPUs of a task that waits for other work, or takes them back when the task goes
+    /// on.
     pub(super) fn attempt_blocked(&mut self, worker: Session, attempt: AttemptId, blocked: bool) {
         if !self.has_current_attempt(worker, attempt) {
             return;
@@ -380,7 +387,7 @@ impl Controller {
         }
     }
 
-    /// Takes a result of any session for any attempt, as no controller should.
+    /// A planted bug: accepts a result from a session that is over, for any attempt.
     pub(super) fn accept_stale(
         &mut self,
         now: Time,

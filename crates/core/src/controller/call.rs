@@ -1,7 +1,9 @@
-//! Calls that go through the controller: tasks with a method as their target.
+//! Calls that go through the controller: tasks whose target is a method of an actor.
 //!
-//! They are numbered when their arguments are there, sent in that order, and when an instance is lost
-//! those that may be repeated go to the next one in their old order.
+//! A call gets its number when its arguments are there, and calls are sent in the order of their
+//! numbers. When an instance is lost, the calls that may be repeated go to the next instance in
+//! their old order. Direct calls do not come through here; the controller only records how they
+//! ended.
 
 use super::actor::{Actor, ActorPhase, DeathCause};
 use super::query::TaskState;
@@ -26,7 +28,7 @@ impl Controller {
         }
     }
 
-    /// A call has its arguments: it gets its number, and goes when the actor is ready.
+    /// Gives a call that has its arguments its number, and sends it if the actor is ready.
     pub(super) fn enqueue_call(
         &mut self,
         now: Time,
@@ -45,7 +47,7 @@ impl Controller {
             let ran = ran_before(&self.tasks[&call]);
             return self.end_task(now, call, Err(error.ran(ran)), effects);
         }
-        let actor = self.actors.get_mut(&id).expect("it takes calls");
+        let actor = self.actors.get_mut(&id).expect("the actor is known");
         actor.next_number += 1;
         actor.last_used = now;
         let number = actor.next_number;
@@ -55,7 +57,7 @@ impl Controller {
         self.send_calls(id, effects);
     }
 
-    /// Says so if no more calls may wait for this actor.
+    /// Fails with `Exhausted` if no more calls may wait for this actor.
     pub(super) fn check_pending_calls(&self, id: ActorId) -> Result<(), Error> {
         let actor = &self.actors[&id];
         let limit = actor.spec.options.max_pending_calls as usize;
@@ -68,9 +70,9 @@ impl Controller {
         )))
     }
 
-    /// Sends the calls that wait, if the actor is ready.
+    /// Sends the waiting calls, if the actor is ready.
     pub(super) fn send_calls(&mut self, id: ActorId, effects: &mut Vec<Effect>) {
-        let actor = self.actors.get_mut(&id).expect("it takes calls");
+        let actor = self.actors.get_mut(&id).expect("the actor is known");
         let ActorPhase::Ready { worker, .. } = actor.phase else { return };
         if actor.stalled {
             return;
@@ -97,14 +99,14 @@ impl Controller {
         }
     }
 
-    /// A call that waits is not wanted any more.
+    /// Removes a call from the calls that wait for its actor.
     pub(super) fn call_left(&mut self, call: TaskId, number: u64) {
         if let Some(actor) = self.actor_of(call) {
             actor.waiting_calls.remove(&number);
         }
     }
 
-    /// A call is not with the instance any more.
+    /// Removes a call from the calls that are with the instance.
     pub(super) fn call_unsent(&mut self, call: TaskId, number: u64) {
         if let Some(actor) = self.actor_of(call) {
             actor.sent_calls.remove(&number);
@@ -116,7 +118,7 @@ impl Controller {
         self.actors.get_mut(&actor)
     }
 
-    /// A call never reached the instance: it waits for the next, in its old order.
+    /// Queues a call that never reached the instance for the next instance, in its old order.
     pub(super) fn call_refused(
         &mut self,
         now: Time,
@@ -129,16 +131,17 @@ impl Controller {
         if !self.is_living(id) {
             return self.enqueue_call(now, id, call, effects);
         }
-        self.tasks.get_mut(&call).expect("it was refused").state =
+        self.tasks.get_mut(&call).expect("the call has not ended").state =
             TaskPhase::AwaitingActor { number };
-        let actor = self.actors.get_mut(&id).expect("it lives");
+        let actor = self.actors.get_mut(&id).expect("the actor lives");
         actor.waiting_calls.insert(number, call);
         actor.stalled |= actor.epoch == epoch;
         self.send_calls(id, effects);
     }
 
-    /// An instance is over: what was with it may have run. What may run again waits for the next
-    /// instance in its old order; the rest fails. If the actor is dead, so do those that wait.
+    /// Settles the calls of an instance that is over. The calls that were with it may have run:
+    /// those that may run again wait for the next instance in their old order, the others fail. If
+    /// the actor is dead, the calls that wait for it fail, too.
     pub(super) fn calls_lost(
         &mut self,
         now: Time,
@@ -147,13 +150,13 @@ impl Controller {
         effects: &mut Vec<Effect>,
     ) {
         let dead = !self.is_living(id);
-        let actor = self.actors.get_mut(&id).expect("it lost its instance");
+        let actor = self.actors.get_mut(&id).expect("the actor is known");
         let deleted = matches!(actor.phase, ActorPhase::Dead { cause: DeathCause::Deleted, .. });
         let sent = std::mem::take(&mut actor.sent_calls);
         let waiting = if dead { std::mem::take(&mut actor.waiting_calls) } else { BTreeMap::new() };
         for (number, call) in sent {
             let budget = self.retry_budget(&self.tasks[&call].spec);
-            let task = self.tasks.get_mut(&call).expect("what is sent exists");
+            let task = self.tasks.get_mut(&call).expect("a sent call exists");
             if let TaskPhase::Placed { worker, .. } = &task.state
                 && let Some(record) = self.workers.get_mut(worker)
             {
@@ -164,7 +167,11 @@ impl Controller {
             self.counters.lost += 1;
             if !dead && task.cancel_reason.is_none() && budget.allows(task.retries_spent) {
                 task.retries_spent += 1;
-                self.actors.get_mut(&id).expect("it lives").waiting_calls.insert(number, call);
+                self.actors
+                    .get_mut(&id)
+                    .expect("the actor lives")
+                    .waiting_calls
+                    .insert(number, call);
             } else if task.cancel_reason.is_some() {
                 self.settle_attempt(now, call, AttemptEnd::Cancelled, effects);
             } else if deleted && ran {
@@ -179,7 +186,7 @@ impl Controller {
         }
     }
 
-    /// Calls went direct and ended; the record gets them.
+    /// Records direct calls that ended in the history.
     pub(super) fn calls_ended(&mut self, now: Time, worker: Session, reports: Vec<CallReport>) {
         for report in reports {
             if let Some(actor) = self.actors.get_mut(&report.instance.actor) {
@@ -190,13 +197,13 @@ impl Controller {
     }
 }
 
-/// Why a call ended that ran when its actor was deleted.
+/// Returns the error of a call that was running when its actor was deleted.
 fn deleted_under(actor: ActorId) -> Error {
     let words = format!("actor {actor} was deleted while this call ran");
     Error::gone(Referent::Actor(actor), words).ran(Ran::Maybe)
 }
 
-/// Whether a call that waits may have run before.
+/// Returns whether a waiting call may have run before.
 fn ran_before(task: &Task) -> Ran {
     if task.retries_spent > 0 { Ran::Maybe } else { Ran::No }
 }

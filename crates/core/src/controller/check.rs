@@ -1,4 +1,4 @@
-//! What must be true of a controller after every event.
+//! The invariants of a controller. They hold after every event.
 
 use super::actor::ActorPhase;
 use super::credit::UnusedCredit;
@@ -9,7 +9,7 @@ use crate::hold::Holder;
 use crate::id::Referent;
 
 impl Controller {
-    /// Panics, naming what is wrong, if the state does not add up.
+    /// Panics if an invariant does not hold, with words that name it.
     pub fn check_invariants(&self) {
         self.holds.check_invariants();
         self.schedule.check_invariants();
@@ -22,23 +22,23 @@ impl Controller {
         self.check_bringing();
         self.check_credit();
         let enclosing = self.sessions.values().map(|member| member.enclosing.len()).sum::<usize>();
-        let said: usize = self.enclosed_answers.values().map(|said| said.len()).sum();
-        assert_eq!(enclosing, said, "answers that are about to come");
+        let announced: usize = self.enclosed_answers.values().map(|by| by.len()).sum();
+        assert_eq!(enclosing, announced, "announced answers, counted from both sides");
         let bytes: usize = self.objects.values().map(|object| object.bytes()).sum();
         assert_eq!(bytes, self.object_bytes, "bytes of objects");
         for (id, member) in &self.sessions {
             for host in &member.watchers {
                 assert!(
                     self.sessions[host].watching.contains(id),
-                    "a watch is known from both sides"
+                    "a watch is not known from both sides"
                 );
             }
             for (call, item) in &member.enclosing {
-                let said = self
+                let announced = self
                     .enclosed_answers
                     .get(call)
-                    .is_some_and(|said| said.contains(&(*item, *id)));
-                assert!(said, "{id} is about to answer {call:?}");
+                    .is_some_and(|announced| announced.contains(&(*item, *id)));
+                assert!(announced, "the answer {call:?} that {id} announced is not listed");
             }
             for actor in &member.actors {
                 let driver = self.actors.get(actor).and_then(|actor| actor.driver);
@@ -49,22 +49,23 @@ impl Controller {
             }
             for object in &member.announced {
                 let by = self.objects.get(object).and_then(|object| object.pending()?.announced_by);
-                assert_eq!(by, Some(member.session), "who is to say the value of {object}");
+                assert_eq!(by, Some(member.session), "the session that announced {object}");
             }
             for task in &member.tasks {
-                assert!(self.tasks.contains_key(task), "{task} ended, its owner lists it");
+                assert!(self.tasks.contains_key(task), "{task} ended, and its owner lists it");
             }
         }
     }
 
-    /// The totals of promises and of argument bytes are the sums over sessions, tasks and actors.
+    /// Checks that the totals of promises and of argument bytes are the sums over sessions, tasks
+    /// and actors.
     fn check_credit(&self) {
         let members = || self.sessions.values().map(|member| &member.credit);
         let open = UnusedCredit {
             tasks: members().map(|credit| credit.tasks.open()).sum(),
             bytes: members().map(|credit| credit.bytes.open()).sum(),
         };
-        assert_eq!(open, self.promised, "what was promised and has not come");
+        assert_eq!(open, self.promised, "unused promises of all sessions");
         let tasks = self.tasks.values().map(|task| task.spec.args.len());
         let actors = self.actors.values().map(|actor| actor.spec.args.len());
         let kept: usize = tasks.chain(actors).sum();
@@ -76,17 +77,17 @@ impl Controller {
         }
     }
 
-    /// What every worker has free, and what was granted there, is what it offers.
+    /// Checks that the free resources and the grants of every worker add up to what it offers.
     fn check_accounts(&self) {
         for (id, worker) in &self.workers {
             let mut account = ResourceAccount::new(worker.info.resources.clone());
             for task in &worker.attempts {
                 let task =
-                    self.tasks.get(task).unwrap_or_else(|| panic!("{task} ended, {id} has it"));
+                    self.tasks.get(task).unwrap_or_else(|| panic!("{task} ended, and {id} has it"));
                 let TaskPhase::Placed { worker: at, place, .. } = &task.state else {
                     panic!("{:?} is at {id}, in state {:?}", task.spec.id, task.state)
                 };
-                assert_eq!(at, id, "where {:?} is", task.spec.id);
+                assert_eq!(at, id, "the worker of {:?}", task.spec.id);
                 if let TaskPlace::Slot { grant, lent, .. } = place {
                     account.charge(grant);
                     if *lent {
@@ -115,8 +116,8 @@ impl Controller {
             match &task.state {
                 TaskPhase::Placed { worker, place, .. } => {
                     let worker =
-                        self.workers.get(worker).unwrap_or_else(|| panic!("{id} is nowhere"));
-                    assert!(worker.attempts.contains(id), "{id} is not with its worker");
+                        self.workers.get(worker).unwrap_or_else(|| panic!("{id} has no worker"));
+                    assert!(worker.attempts.contains(id), "the worker of {id} does not list it");
                     if let TaskPlace::Mailbox { number, .. } = place {
                         let crate::spec::Target::Method { actor, .. } = task.spec.target else {
                             panic!("{id} is with an actor, and is no call")
@@ -124,7 +125,7 @@ impl Controller {
                         assert_eq!(
                             self.actors[&actor].sent_calls.get(number),
                             Some(id),
-                            "{id} is not with its actor"
+                            "the actor of {id} does not list it among its sent calls"
                         );
                     }
                 }
@@ -140,7 +141,7 @@ impl Controller {
                     assert_eq!(
                         self.actors[&actor].waiting_calls.get(number),
                         Some(id),
-                        "{id} does not wait"
+                        "the actor of {id} does not list it among its waiting calls"
                     );
                 }
                 TaskPhase::Delayed => {}
@@ -154,7 +155,7 @@ impl Controller {
             let budget = self.retry_budget(&task.spec);
             assert!(
                 task.retries_spent == 0 || budget.allows(task.retries_spent - 1),
-                "{id} was tried past its budget"
+                "{id} has spent more retries than its budget"
             );
         }
         assert_eq!(self.tasks_missing_values, lacking, "tasks that wait for values");
@@ -163,14 +164,18 @@ impl Controller {
             .values()
             .filter(|actor| matches!(actor.phase, ActorPhase::Queued(_)))
             .count();
-        assert_eq!(self.schedule.queued(), queued + actors, "what waits for a worker");
+        assert_eq!(self.schedule.queued(), queued + actors, "work that waits for a worker");
     }
 
     fn check_actors(&self) {
         for (id, actor) in &self.actors {
             if let Some(worker) = actor.worker() {
                 let hosted = self.workers.get(&worker).and_then(|worker| worker.actors.get(id));
-                assert_eq!(hosted.map(|hosted| hosted.epoch), Some(actor.epoch), "where {id} is");
+                assert_eq!(
+                    hosted.map(|hosted| hosted.epoch),
+                    Some(actor.epoch),
+                    "the host of {id}"
+                );
             }
             if let Some(name) = &actor.spec.name
                 && self.is_living(*id)
@@ -185,11 +190,12 @@ impl Controller {
             );
         }
         for id in self.names.values() {
-            assert!(self.is_living(*id), "a name of an actor that is gone");
+            assert!(self.is_living(*id), "a dead actor has a name");
         }
     }
 
-    /// Every holder exists, and everything held does, and nothing is kept that nobody holds.
+    /// Checks that every holder exists, that nothing is kept without a hold, and that work holds
+    /// what it needs.
     fn check_holds(&self) {
         for holder in self.holds.all_holders() {
             let exists = match holder {
@@ -206,19 +212,19 @@ impl Controller {
                 }),
                 Holder::Object(object) => self.objects.contains_key(&object),
                 Holder::Enclosed { call, item, by } => {
-                    self.enclosed_answers.get(&call).is_some_and(|said| said.contains(&(item, by)))
+                    self.enclosed_answers.get(&call).is_some_and(|all| all.contains(&(item, by)))
                 }
                 Holder::Message { to, .. } => self.sessions.contains_key(&to),
             };
             assert!(exists, "{holder:?} is gone and holds something");
         }
         for (id, object) in self.objects.iter() {
-            assert!(self.holds.is_held(Referent::Object(*id)), "{id} is kept, and nobody holds it");
+            assert!(self.holds.is_held(Referent::Object(*id)), "{id} is kept without a hold");
             let announced_by = object.pending().and_then(|pending| pending.announced_by);
             let announced = announced_by.is_some_and(|by| self.is_alive(by));
             assert!(
                 object.ended().is_some() || announced || self.tasks.contains_key(&id.origin),
-                "{id} will never be"
+                "{id} will never be resolved"
             );
         }
         for (id, task) in &self.tasks {
@@ -233,10 +239,7 @@ impl Controller {
             if self.is_living(*id)
                 && actor.spec.options.lifetime == crate::spec::Lifetime::NonDetached
             {
-                assert!(
-                    self.holds.is_held(Referent::Actor(*id)),
-                    "{id} lives, and nobody holds it"
-                );
+                assert!(self.holds.is_held(Referent::Actor(*id)), "{id} lives without a hold");
             }
         }
     }

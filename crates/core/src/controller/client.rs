@@ -1,4 +1,4 @@
-//! What clients say, and which part decides about it.
+//! Dispatch of client messages: each goes to the module that decides about it.
 
 use super::{Controller, Effect, Owner};
 use crate::hold::Holder;

@@ -1,9 +1,10 @@
-//! What callers without a link ask for: each asks once and is answered at once.
+//! Requests of callers without a link. Each request is answered at once.
 //!
-//! Such a caller may have a session. Nothing is sent to it, so nothing is pinged: its lease counts here
-//! from when its last request for it arrived, and at the caller from when it sent that. It ends when
-//! that lease is over, and everything that it held goes with it. Without a session, what is asked for
-//! belongs to the cluster.
+//! Such a caller may open a session. The controller sends nothing to that session, and does not
+//! ping it. The lease runs, at the controller, from the arrival of the last request that renewed
+//! it, and, at the caller, from the moment at which it sent that request. When the lease is over,
+//! the session ends and all its holds are released. Tasks and actors of a caller without a session
+//! belong to the cluster.
 
 use super::{Controller, Effect, Owner, SessionEndCause, Timer};
 use crate::error::Error;
@@ -16,7 +17,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 impl Controller {
-    /// Opens a session without a link. Opening one that is open is asking for it again, and renews it.
+    /// Opens a session without a link. Opening a session that is open already renews it.
     pub fn open_unlinked(
         &mut self,
         now: Time,
@@ -26,7 +27,7 @@ impl Controller {
         if let Some(member) = self.sessions.get(&id) {
             if member.is_linked {
                 return Err(Error::already_exists(format!(
-                    "session {id} is of a process that joined: open one with another id, or without one"
+                    "session {id} belongs to a process that joined: open one with another id, or without one"
                 )));
             }
             let session = member.session;
@@ -48,7 +49,7 @@ impl Controller {
         Ok(session)
     }
 
-    /// Renews a session without a link. Says for how long.
+    /// Renews a session without a link. Returns for how long.
     pub fn keep_alive(
         &mut self,
         now: Time,
@@ -56,11 +57,11 @@ impl Controller {
         effects: &mut Vec<Effect>,
     ) -> Result<Duration, Error> {
         self.check_unlinked(now, session, effects)?;
-        self.sessions.get_mut(&session.id).expect("it lives").lease.renew(now);
+        self.sessions.get_mut(&session.id).expect("the session is open").lease.renew(now);
         Ok(self.config.terms.lease)
     }
 
-    /// Ends a session without a link, with all that it held.
+    /// Ends a session without a link, and releases all its holds.
     pub fn close_unlinked(
         &mut self,
         now: Time,
@@ -73,8 +74,8 @@ impl Controller {
         Ok(())
     }
 
-    /// Takes a task on, or a call, for a session without a link or for the cluster. What was submitted
-    /// before is not run again; a session holds its results from now on.
+    /// Submits a task or a call for a session without a link, or for the cluster. A task that was
+    /// submitted before does not run again; the session holds its results from now on.
     pub fn submit_for(
         &mut self,
         now: Time,
@@ -99,8 +100,8 @@ impl Controller {
         self.submit(now, owner, spec, effects)
     }
 
-    /// Creates an actor for a session without a link or for the cluster, or finds the one that has its
-    /// name. Says which, and whether it is new.
+    /// Creates an actor for a session without a link or for the cluster, or finds the one that has
+    /// its name. Returns the actor, and whether it is new.
     pub fn create_for(
         &mut self,
         now: Time,
@@ -114,7 +115,7 @@ impl Controller {
         Ok((actor, actor == id && !was_known))
     }
 
-    /// Stops a task. Says whether it had not ended.
+    /// Cancels a task. Returns `false` if the task had ended already.
     pub fn cancel_for(
         &mut self,
         now: Time,
@@ -130,8 +131,8 @@ impl Controller {
         Ok(had_not_ended)
     }
 
-    /// Has the end of a task told with [`Effect::Ended`]. Says whether it has not ended yet; one that
-    /// has is not told of again.
+    /// Asks for [`Effect::WakeTaskWaiters`] when a task ends. Returns `false`, and pushes no
+    /// effect, if the task has ended already.
     pub fn await_task(&mut self, id: TaskId) -> Result<bool, Error> {
         if let Some(task) = self.tasks.get_mut(&id) {
             task.awaited = true;
@@ -143,7 +144,7 @@ impl Controller {
         Ok(false)
     }
 
-    /// Whose is what is asked for.
+    /// Returns the owner of new work: the session, or else the cluster.
     fn owner_for(
         &mut self,
         now: Time,
@@ -155,7 +156,8 @@ impl Controller {
         Ok(Owner::Session(session))
     }
 
-    /// Says why a session may not be spoken for here. One whose lease is over at this moment ends now.
+    /// Fails if a request may not use this session: it has a link, or it is over. A session whose
+    /// lease is over at this moment ends now.
     fn check_unlinked(
         &mut self,
         now: Time,
@@ -166,7 +168,7 @@ impl Controller {
         if let Some(member) = member {
             if member.is_linked {
                 return Err(Error::invalid(format!(
-                    "session {session} has a link, and speaks only there: open a session of your own"
+                    "session {session} has a link, and may only use that: open a session of your own"
                 )));
             }
             if now < member.lease.ends_at(&self.config.terms) {
@@ -177,11 +179,11 @@ impl Controller {
         }
         self.counters.fenced += 1;
         Err(Error::fenced(format!(
-            "session {session} is over, and what it held is gone: open another"
+            "session {session} is over, and its holds are released: open another"
         )))
     }
 
-    /// Says why a call to this actor would fail at once, if it would.
+    /// Fails if a call to this actor would fail at once.
     fn check_takes_calls(&self, id: ActorId) -> Result<(), Error> {
         let Some(actor) = self.actors.get(&id) else {
             return Err(Error::not_found(format!("no actor {id} is known")));

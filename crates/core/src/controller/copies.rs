@@ -1,9 +1,12 @@
-//! Whose stores have the data of which objects.
+//! Copies: which workers' stores have the data of which objects.
 //!
-//! The data of a large value does not pass through here: it is in the store of the worker whose executor made
-//! it, or into which a client put it, and in those of workers that have copied it since. Those are kept for as
-//! long as somebody holds the object; with the last hold their workers are told to forget it. A worker that goes
-//! takes its copies along: what is lost with the last of them is found out when somebody looks for it.
+//! - The data of a large value does not pass through the controller. It is in the store of the
+//!   worker whose executor made it, or into which a client put it, and in the stores of workers
+//!   that have copied it since.
+//! - The copies are kept while anything holds the object. When the last hold goes, the controller
+//!   tells the workers to forget the data.
+//! - A worker that goes takes its copies along. The loss of the last copy is discovered when work
+//!   or a session looks for the data.
 
 use super::object::missing_referent_error;
 use super::object_record::Copies;
@@ -19,8 +22,8 @@ use crate::table::Row;
 use crate::time::Time;
 
 impl Controller {
-    /// What is said to be in the store of `at` is a value of this object, if that is the object it names and
-    /// `at` is a worker that is here.
+    /// Checks a value whose data is said to be in the store of `at`: the data must belong to this
+    /// object, and `at` must be a worker that is here, unless the data was also saved.
     pub(super) fn check_stored(
         &self,
         id: ObjectId,
@@ -30,7 +33,7 @@ impl Controller {
         match value.payload.stored_object() {
             None => Ok(value),
             Some(other) if other != id => Err(Error::invalid(format!(
-                "the data of {id} is said to be that of {other}: each object has its own"
+                "the data of {id} is stored as that of {other}: each object needs its own"
             ))),
             Some(_) if at.is_some_and(|at| self.is_worker(at)) => Ok(value),
             Some(_) if value.payload.is_durable() => Ok(value),
@@ -38,7 +41,7 @@ impl Controller {
                 id,
                 None,
                 Some("the worker that had it is gone"),
-                "nobody else has it",
+                "no other worker has it",
             )),
         }
     }
@@ -47,7 +50,8 @@ impl Controller {
         self.workers.get(&session.id).is_some_and(|worker| worker.session == session)
     }
 
-    /// An object that is about to have this value has its data at this worker.
+    /// Notes that an object which is about to be resolved to this value has its data at this
+    /// worker.
     pub(super) fn copy_made(
         &mut self,
         id: ObjectId,
@@ -57,13 +61,13 @@ impl Controller {
         let stored = value.as_ref().is_ok_and(|value| value.payload.stored.is_some());
         if let Some(at) = at.filter(|at| stored && self.is_worker(*at)) {
             self.objects.get_or_default(id).copies = Copies::One(at.id);
-            let row = self.objects.row(&id).expect("it was added");
-            self.workers.get_mut(&at.id).expect("it was looked at").stored.insert(row);
+            let row = self.objects.row(&id).expect("the object was added");
+            self.workers.get_mut(&at.id).expect("the worker is here").stored.insert(row);
         }
     }
 
-    /// Values that nobody wants: their data, at this worker, is forgotten, and what was saved of it erased, unless it
-    /// counts from before.
+    /// Discards values that nothing needs: tells this worker to forget their data, and erases their
+    /// saved data. Data that is an object's copy already, or its saved data, stays.
     pub(super) fn discard<'v>(
         &mut self,
         values: impl IntoIterator<Item = &'v Value>,
@@ -73,7 +77,7 @@ impl Controller {
         let at = at.filter(|at| self.is_worker(*at));
         for stored in values.into_iter().filter_map(|value| value.payload.stored.as_ref()) {
             let object = stored.object;
-            // A worker that is about to say that it brought it keeps it: see `bring`.
+            // A worker that pulls the data for the controller keeps it: see `pull.rs`.
             let brings = |at: &Session| self.workers[&at.id].unanswered.contains(&object);
             if let Some(to) = at.filter(|at| !self.has_copy(at.id, object) && !brings(at)) {
                 effects.push(Effect::ToWorker { to, message: ToWorker::Forget { object } });
@@ -86,7 +90,7 @@ impl Controller {
         }
     }
 
-    /// What a client has put into a worker's store counts from now on, if it was taken.
+    /// Tells a worker to keep the data that a client put into its store, if the value was accepted.
     pub(super) fn keep_put(
         &mut self,
         object: ObjectId,
@@ -99,8 +103,8 @@ impl Controller {
         }
     }
 
-    /// The answer of a direct call has values whose data is in its worker's store: they are objects, held for
-    /// whoever gets the answer.
+    /// Registers the values of a direct call's answer whose data is in the worker's store as
+    /// objects, and holds them for the caller.
     pub(super) fn entrust_stored(
         &mut self,
         now: Time,
@@ -117,7 +121,7 @@ impl Controller {
                 self.objects.get_mut(&id).and_then(|known| known.take(|it| it.announced_by.take()))
                 && let Some(member) = self.sessions.get_mut(&by.id)
             {
-                member.announced.remove(&id); // It need not be said again.
+                member.announced.remove(&id); // Its value comes from the worker instead.
             }
             if self.is_alive(to) {
                 self.holds.hold(Holder::Message { call, to: to.id }, Referent::Object(id));
@@ -126,21 +130,22 @@ impl Controller {
         }
     }
 
-    /// A worker has copied the data.
+    /// Notes that a worker has copied the data. Tells it to forget the data if nothing holds the
+    /// object any more.
     pub(super) fn copied(&mut self, worker: Session, id: ObjectId, effects: &mut Vec<Effect>) {
         let row = self.objects.row(&id);
-        let record = self.workers.get_mut(&worker.id).expect("it speaks");
+        let record = self.workers.get_mut(&worker.id).expect("the worker is here");
         record.unanswered.remove(&id);
         match row.map(|row| (row, self.objects.at_mut(row))).filter(|(_, it)| it.is_stored()) {
             Some((row, object)) => {
                 if record.stored.insert(row) {
                     object.copies.push(worker.id);
                 }
-                // It may have been lost, and looked for.
+                // The data may have been lost, and work or sessions may wait for it.
                 let waiting = object.take(|pending| std::mem::take(&mut pending.waiting_work));
                 self.resolved_work.extend(waiting.into_iter().map(|work| (work, Ok(()))));
                 self.tell_seekers(id, effects);
-                self.stop_bringing(id, effects);
+                self.stop_pull(id, effects);
                 self.move_too(worker, id, effects);
             }
             None => {
@@ -150,27 +155,28 @@ impl Controller {
         }
     }
 
-    /// Whether a worker's store has the data of an object.
+    /// Returns whether a worker's store has the data of an object.
     pub(super) fn has_copy(&self, worker: SessionId, id: ObjectId) -> bool {
         self.objects.get(&id).is_some_and(|object| object.copies.all().contains(&worker))
     }
 
-    /// A worker does not have the data any more.
+    /// Notes that a worker does not have the data any more.
     pub(super) fn copy_lost(&mut self, worker: Session, id: ObjectId, error: Error) {
-        let record = self.workers.get_mut(&worker.id).expect("it speaks");
+        let record = self.workers.get_mut(&worker.id).expect("the worker is here");
         if let Some(row) = self.objects.row(&id).filter(|row| record.stored.remove(row)) {
             self.objects.at_mut(row).copy_gone(worker.id, &error);
         }
     }
 
-    /// A worker is gone, with all that its store had.
+    /// Removes all copies of a worker that is gone.
     pub(super) fn all_copies_gone(&mut self, worker: SessionId, stored: &Set<Row>, why: &Error) {
         for row in stored {
             self.objects.at_mut(*row).copy_gone(worker, why);
         }
     }
 
-    /// Nobody holds the object any more, which stood there.
+    /// Tells the workers that have copies of a freed object to forget them, and erases its saved
+    /// data. `row` is where the object was in the table of objects.
     pub(super) fn forget_copies(
         &mut self,
         id: ObjectId,
@@ -188,13 +194,14 @@ impl Controller {
             let message = ToWorker::Forget { object: id };
             effects.push(Effect::ToWorker { to: worker.session, message });
         }
-        self.stop_bringing(id, effects);
+        self.stop_pull(id, effects);
         if durable {
             self.erase(id, effects);
         }
     }
 
-    /// A worker, or a client, looks for the data of an object. What is lost is made anew, if that can be.
+    /// Tells a worker or a client where the data of an object is. Recovers lost data first, if
+    /// possible.
     pub(super) fn locate(
         &mut self,
         now: Time,
@@ -205,7 +212,7 @@ impl Controller {
         let lost = self.objects.get(&id).is_some_and(|object| object.is_lost());
         if lost {
             match self.recover_data(now, id, Some(seeker.id), effects) {
-                // It may have ended at once, and the object with it.
+                // The task may have ended at once, and the object may be resolved or gone with it.
                 Ok(()) => {
                     if let Some(object) = self.objects.get_mut(&id).filter(|one| one.is_lost()) {
                         return object.add_pending().locate_waiters.push(seeker);
@@ -218,7 +225,8 @@ impl Controller {
         self.tell_where(seeker, id, copies, effects);
     }
 
-    /// Those who looked for the data of an object are told where it is now, or why it is not made anew.
+    /// Tells the sessions that look for the data of an object where it is now, or why it is
+    /// nowhere.
     pub(super) fn tell_seekers(&mut self, id: ObjectId, effects: &mut Vec<Effect>) {
         let Some(object) = self.objects.get_mut(&id) else { return };
         for seeker in object.take(|pending| std::mem::take(&mut pending.locate_waiters)) {
@@ -227,15 +235,16 @@ impl Controller {
         }
     }
 
-    /// What was to make lost data anew has failed. It stays lost: work that has it among its values finds out when it
-    /// looks for it.
+    /// Fails the work and the sessions that wait for lost data, since its recomputation failed. The
+    /// data stays lost. Work that got the object among its values learns of it when it looks for
+    /// the data.
     pub(super) fn recompute_failed(
         &mut self,
         id: ObjectId,
         error: &Error,
         effects: &mut Vec<Effect>,
     ) {
-        let object = self.objects.get_mut(&id).expect("it is lost");
+        let object = self.objects.get_mut(&id).expect("a lost object is known");
         let waiting = object.take(|pending| std::mem::take(&mut pending.waiting_work));
         let locate_waiters = object.take(|pending| std::mem::take(&mut pending.locate_waiters));
         self.resolved_work.extend(waiting.into_iter().map(|work| (work, Err(error.clone()))));
@@ -268,21 +277,21 @@ impl Controller {
         }
     }
 
-    /// Where the data of an object is, or why it is nowhere.
+    /// Returns where the data of an object is, or why it is nowhere.
     pub fn copies(&self, id: ObjectId) -> Result<Vec<CopyLocation>, Error> {
         let Some(object) = self.objects.get(&id) else {
             return Err(missing_referent_error(Referent::Object(id), ""));
         };
         match object.ended() {
             Some(Ok(())) if !object.is_stored() => {
-                let words = format!("value {id} was made anew and is in no store now: ask again");
+                let words = format!("value {id} was recomputed and is in no store now: ask again");
                 return Err(Error::unavailable(Ran::Maybe, words));
             }
             Some(Ok(())) => {}
             Some(Err(_)) | None => return Err(missing_referent_error(Referent::Object(id), "")),
         }
         if object.copies.all().is_empty() {
-            return Err(self.lost_data_error(id, "it is not made anew"));
+            return Err(self.lost_data_error(id, "it is not recomputed"));
         }
         let at = |at: &SessionId| {
             let worker = &self.workers[at];
@@ -291,7 +300,8 @@ impl Controller {
         Ok(object.copies.all().iter().map(at).collect())
     }
 
-    /// The worker that has most of this data, if there is a choice.
+    /// Returns the worker that has the most bytes of this data. Returns `None` if no worker has any
+    /// of it, or there are fewer than two workers.
     pub(super) fn preferred_worker(
         &self,
         data: impl Iterator<Item = ObjectId>,
@@ -312,22 +322,23 @@ impl Controller {
         Some(self.workers[&most].index)
     }
 
-    /// All objects whose data is somewhere, and where; in no order.
+    /// Returns all objects that have copies, each with the places of its copies, in no order.
     pub fn all_copies(&self) -> Vec<(ObjectId, Vec<CopyLocation>)> {
         let stored = self.objects.iter().filter(|(_, object)| !object.copies.all().is_empty());
-        stored.map(|(id, _)| (*id, self.copies(*id).expect("it has copies"))).collect()
+        stored.map(|(id, _)| (*id, self.copies(*id).expect("the object has copies"))).collect()
     }
 
-    /// Panics if the copies of objects and what workers are said to have differ.
+    /// Panics if the copies in the records of objects and in those of workers differ.
     pub(super) fn check_copies(&self) {
         let mut copies = 0;
         for (id, object) in self.objects.iter() {
-            let (all, row) = (object.copies.all(), self.objects.row(id).expect("it is there"));
+            let (all, row) =
+                (object.copies.all(), self.objects.row(id).expect("the object is known"));
             copies += all.len();
-            assert!(all.is_empty() || object.is_stored(), "{id} has copies of nothing");
+            assert!(all.is_empty() || object.is_stored(), "{id} has copies, and no data");
             for at in all {
                 let knows = self.workers.get(at).is_some_and(|worker| worker.stored.contains(&row));
-                assert!(knows, "{at} is said to have a copy of {id}");
+                assert!(knows, "{at} does not list its copy of {id}");
             }
         }
         let stored: usize = self.workers.values().map(|worker| worker.stored.len()).sum();
@@ -335,7 +346,7 @@ impl Controller {
     }
 }
 
-/// Says that the data of an object is lost.
+/// Returns the error for an object whose data is lost.
 pub(super) fn lost_value_error(
     id: ObjectId,
     made_by: Option<&str>,

@@ -1,27 +1,36 @@
-//! Back-pressure: how much may be submitted. A client may submit as many tasks, and as many bytes of arguments, as it was
-//! promised room for. Promises and pending work together stay within the limits, with two exceptions that are bounded, too:
+//! Back-pressure: how much each client may submit.
 //!
-//! - A client submits its next task while any of its promised bytes are left, however large that task is: otherwise a task
-//!   larger than what is promised at a time would never leave. So a session exceeds its promise by less than one payload.
-//! - A session may always have [a few](FIRST_TASKS) tasks pending, whatever the limits say. Otherwise tasks that submit others
-//!   would wait for room that only their own end can make, and a few idle sessions with large promises would stop all others.
+//! The controller promises a client room for a number of tasks, and for a number of bytes of
+//! arguments. The client submits no more than that. Promises and pending work together stay within
+//! the limits, with two exceptions, which are bounded:
+//!
+//! - A client submits its next task while any of its promised bytes are left, however large that
+//!   task is. Otherwise a task larger than one promise would never leave the client. So a session
+//!   exceeds its promise by less than one payload.
+//! - A session may always have [a few](FIRST_TASKS) tasks pending, whatever the limits say.
+//!   Otherwise tasks that submit other tasks would wait for room that only their own end can make,
+//!   and a few idle sessions with large promises would stop all others.
 
 use super::{Controller, Effect, Owner};
 use crate::error::Error;
 use crate::id::{Session, SessionId};
 use crate::message::ToClient;
 
-/// How many tasks a client is promised room for before it has shown that it needs more. So many it may always have pending.
+/// The number of tasks for which a client is promised room before it has shown that it needs more.
+/// It may always have this many pending.
 pub(super) const FIRST_TASKS: u64 = 16;
-/// How many bytes of arguments.
+/// The bytes of arguments for which a client is promised room before it has shown that it needs
+/// more.
 pub(super) const FIRST_BYTES: u64 = 1 << 20;
 
-/// How many tasks, or bytes, a session was promised since it began, and how many came.
+/// The promises to one session, in tasks or in bytes.
 #[derive(Debug)]
 pub(super) struct Window {
+    /// The sum of all promises since the session began.
     promised: u64,
+    /// How much of that the session has used.
     used: u64,
-    /// How much is promised at a time.
+    /// The most that may be promised and unused. Grows as the session uses its promises.
     size: u64,
 }
 
@@ -30,14 +39,15 @@ impl Window {
         Window { promised: 0, used: 0, size }
     }
 
-    /// The part of the promise that is still unused.
+    /// Returns the part of the promises that is still unused.
     pub fn open(&self) -> u64 {
         self.promised.saturating_sub(self.used)
     }
 
-    /// How much is to be promised now, if there is room: half a window at least, so that not every submission is answered.
+    /// Returns how much to promise now, if there is room. That is nothing, or at least half a
+    /// window, so that not every submission is answered.
     fn wants(&mut self, most: u64) -> u64 {
-        // A client that submits much is promised more at a time; an idle one little.
+        // A client that submits much is promised more at a time, an idle client little.
         if self.used >= self.size && self.size < most {
             self.size = (self.size * 2).min(most);
         }
@@ -51,9 +61,10 @@ impl Window {
 pub(super) struct Credit {
     pub tasks: Window,
     pub bytes: Window,
-    /// Bytes of arguments of its tasks that have not ended.
+    /// The bytes of arguments of the session's tasks that have not ended.
     pub pending_bytes: u64,
-    /// It was promised less than it may have, and is on the list of such sessions.
+    /// Whether the session was promised less than it may have. Then it is in
+    /// `sessions_awaiting_credit`.
     is_starved: bool,
 }
 
@@ -72,18 +83,18 @@ pub(super) struct UnusedCredit {
 }
 
 impl Controller {
-    /// How many more tasks could be promised room.
+    /// Returns for how many more tasks there is room that is not promised.
     fn task_room(&self) -> u64 {
         let taken = self.tasks.len() as u64 + self.promised.tasks;
         (self.config.max_pending_tasks as u64).saturating_sub(taken)
     }
 
-    /// How many more bytes of arguments.
+    /// Returns for how many more bytes of arguments there is room that is not promised.
     fn byte_room(&self) -> u64 {
         self.config.max_pending_bytes.saturating_sub(self.pending_bytes + self.promised.bytes)
     }
 
-    /// Says so if no more values can be kept.
+    /// Fails with `Exhausted` if no more values can be kept.
     pub(super) fn check_bytes(&self) -> Result<(), Error> {
         let limit = self.config.max_result_bytes;
         if self.object_bytes < limit {
@@ -95,7 +106,8 @@ impl Controller {
         )))
     }
 
-    /// Says why so many bytes of arguments cannot be kept until their work ends, if they cannot.
+    /// Fails with `Exhausted` if `bytes` more bytes of arguments cannot be kept until their work
+    /// ends.
     pub(super) fn check_arguments(&self, owner: Owner, bytes: usize) -> Result<(), Error> {
         let next = "submit again when some ended, or put large values and pass their references";
         let (bytes, kept) = (bytes as u64, self.pending_bytes);
@@ -119,7 +131,7 @@ impl Controller {
         Ok(())
     }
 
-    /// Refuses a task for which no room was promised, if there is none.
+    /// Fails with `Exhausted` if there is no room for a task for which none was promised.
     pub(super) fn check_room(&self, owner: Owner, bytes: usize) -> Result<(), Error> {
         self.check_bytes()?;
         self.check_arguments(owner, bytes)?;
@@ -135,7 +147,8 @@ impl Controller {
         )))
     }
 
-    /// Promises a client what it may have, as far as there is room; the rest later.
+    /// Promises a client what it may have, as far as there is room. If that is not all, the client
+    /// waits for the rest in `sessions_awaiting_credit`.
     pub(super) fn extend_credit(&mut self, id: SessionId, effects: &mut Vec<Effect>) {
         let (mut task_room, mut byte_room) = (self.task_room(), self.byte_room());
         let is_full = self.object_bytes >= self.config.max_result_bytes;
@@ -146,7 +159,8 @@ impl Controller {
         let pending = member.tasks.len() as u64;
         task_room = task_room.max(FIRST_TASKS.saturating_sub(pending + credit.tasks.open()));
         let kept = credit.pending_bytes + credit.bytes.open();
-        // However small the limit is, a session that has nothing pending may submit a task of any size.
+        // However small the limit is, a session that has nothing pending may submit a task of any
+        // size.
         byte_room = byte_room.max(FIRST_BYTES.min(own.max(1)).saturating_sub(kept));
         if is_full {
             (task_room, byte_room) = (0, 0);
@@ -157,7 +171,7 @@ impl Controller {
         if more > 0 || more_bytes > 0 {
             let open = credit.bytes.open();
             credit.tasks.promised += more;
-            // What came beyond the promise is paid for first.
+            // Bytes that came beyond the promise are deducted first.
             credit.bytes.promised = credit.bytes.promised.max(credit.bytes.used) + more_bytes;
             self.promised.tasks += more;
             self.promised.bytes += credit.bytes.open() - open;
@@ -173,9 +187,10 @@ impl Controller {
         }
     }
 
-    /// A submission came, with so many bytes of arguments. Says whether room was promised for it.
+    /// Uses a promise for a submission with `bytes` bytes of arguments. Returns `false` if no room
+    /// was promised for it.
     pub(super) fn use_promise(&mut self, id: SessionId, bytes: usize) -> bool {
-        let credit = &mut self.sessions.get_mut(&id).expect("it speaks").credit;
+        let credit = &mut self.sessions.get_mut(&id).expect("the session is open").credit;
         let promised = credit.tasks.open() > 0 && credit.bytes.open() > 0;
         if promised {
             let open = credit.bytes.open();
@@ -187,13 +202,13 @@ impl Controller {
         promised
     }
 
-    /// A session is over: it uses no promise any more.
+    /// Takes the unused promises of a session that is over out of the totals.
     pub(super) fn end_promises(&mut self, credit: &Credit) {
         self.promised.tasks -= credit.tasks.open();
         self.promised.bytes -= credit.bytes.open();
     }
 
-    /// The arguments of a task are kept from now on, or no longer.
+    /// Adds the arguments of a task or actor to the kept bytes, or subtracts them.
     pub(super) fn count_arguments(&mut self, owner: Owner, bytes: usize, is_kept: bool) {
         let change = |count: &mut u64| match is_kept {
             true => *count += bytes as u64,
@@ -214,7 +229,7 @@ impl Controller {
             if self.task_room() == 0 && self.byte_room() == 0 {
                 return;
             }
-            let id = self.sessions_awaiting_credit.pop_front().expect("one is starved");
+            let id = self.sessions_awaiting_credit.pop_front().expect("the list is not empty");
             if let Some(member) = self.sessions.get_mut(&id) {
                 member.credit.is_starved = false;
                 self.extend_credit(id, effects);
@@ -222,7 +237,8 @@ impl Controller {
         }
     }
 
-    /// A task of this session ended: it may have fewer pending than it may always have.
+    /// Promises room to the session whose task ended, if it waits for room: it may now have fewer
+    /// tasks pending than it may always have.
     pub(super) fn promise_owner(&mut self, id: SessionId, effects: &mut Vec<Effect>) {
         if self.sessions.get(&id).is_some_and(|member| member.credit.is_starved) {
             self.extend_credit(id, effects);

@@ -1,9 +1,13 @@
-//! Work that waits for its own results would wait for ever: the submission that closes such a cycle is refused.
+//! Cycles. Work that waits for its own results would wait for ever, so the controller refuses the
+//! submission that closes such a cycle.
 //!
-//! A task waits for the values it needs; a call waits for its actor, too; an actor waits for the values that its
-//! constructor needs. A client chooses ids itself, so it can announce a result of a task that it has not submitted
-//! yet, and have other work need it. Two steps can close a cycle: a task is submitted whose results some work waits
-//! for already, or a call is ready whose actor waits for values. Any other step adds no way back.
+//! - A task waits for the values it needs. A call also waits for its actor. An actor waits for the
+//!   values that its constructor needs.
+//! - A client chooses ids itself. So it can announce a result of a task that it has not submitted
+//!   yet, and submit other work that needs the result.
+//! - Only two steps can close a cycle: a task is submitted whose results some work waits for
+//!   already, or a call becomes ready whose actor waits for values. Any other step adds no way
+//!   back.
 
 use super::Controller;
 use super::actor::ActorPhase;
@@ -13,15 +17,15 @@ use crate::id::{ActorId, ObjectId, TaskId};
 use crate::map::Set;
 use crate::spec::TaskSpec;
 
-/// The most objects that one check looks at. A check that would look at more refuses the submission: the
-/// controller answers nobody meanwhile.
+/// The most objects that one check visits. A check that would visit more refuses the submission,
+/// since the controller handles no other event during the check.
 const MAX_OBJECTS_WALKED: usize = 10_000;
 /// The most objects that an error names.
 const MAX_NAMED: usize = 10;
 
 impl Controller {
-    /// Refuses a new task that waits for its own results. Costs nothing without needs, and one look at each
-    /// result unless some work waits for one.
+    /// Refuses a new task that would wait for its own results. Costs nothing for a task without
+    /// needs, and one lookup for each result unless some work waits for one.
     pub(super) fn check_task_cycle(&self, spec: &TaskSpec) -> Result<(), Error> {
         if let Some(own) = spec.needs.iter().find(|need| need.origin == spec.id) {
             return Err(Error::invalid(format!(
@@ -35,11 +39,11 @@ impl Controller {
         self.check_cycle(spec.id, spec.input_objects())
     }
 
-    /// Refuses a call that is ready and whose actor waits for its results.
+    /// Refuses a call that has become ready if its actor waits for its results.
     pub(super) fn check_call_cycle(&self, call: TaskId, actor: ActorId) -> Result<(), Error> {
         match self.actors.get(&actor) {
             Some(actor) if matches!(actor.phase, ActorPhase::Waiting) => {
-                self.check_cycle(call, actor.spec.data())
+                self.check_cycle(call, actor.spec.input_objects())
             }
             Some(_) | None => Ok(()),
         }
@@ -50,13 +54,14 @@ impl Controller {
         pending.is_some_and(|pending| !pending.waiting_work.is_empty())
     }
 
-    /// Refuses `task` if one of its results is among these objects, or among those that they wait for.
+    /// Refuses `task` if one of its results is among `objects`, or among the objects that those
+    /// wait for.
     fn check_cycle(
         &self,
         task: TaskId,
         objects: impl Iterator<Item = ObjectId>,
     ) -> Result<(), Error> {
-        // Each object, and the place here of the one that waits for it.
+        // Each object, with the index in `walked` of the object that waits for it.
         let mut walked: Vec<(ObjectId, Option<usize>)> = Vec::new();
         let mut seen = Set::default();
         let mut at = 0;
@@ -84,18 +89,18 @@ impl Controller {
         self.objects.get(&object).is_some_and(|object| object.ended().is_some())
     }
 
-    /// The objects that a task waits for, itself or with its actor.
+    /// Returns the objects that a task waits for: its own, and those of its actor.
     fn waits_for(&self, task: TaskId) -> impl Iterator<Item = ObjectId> {
         let task = self.tasks.get(&task);
         let own = task.filter(|task| matches!(task.state, TaskPhase::Waiting { .. }));
         let actor = task.and_then(|task| self.actors.get(&task.spec.target.actor()?));
         let actor = actor.filter(|actor| matches!(actor.phase, ActorPhase::Waiting));
         let own = own.into_iter().flat_map(|task| task.spec.input_objects());
-        own.chain(actor.into_iter().flat_map(|actor| actor.spec.data()))
+        own.chain(actor.into_iter().flat_map(|actor| actor.spec.input_objects()))
     }
 }
 
-/// Names what `task` waits for, up to its own result at `end`.
+/// Returns the error that names each object that `task` waits for, up to its own result at `end`.
 fn cycle(task: TaskId, walked: &[(ObjectId, Option<usize>)], end: usize) -> Error {
     let mut path = Vec::new();
     let mut next = Some(end);
@@ -105,7 +110,7 @@ fn cycle(task: TaskId, walked: &[(ObjectId, Option<usize>)], end: usize) -> Erro
     }
     let left_out = path.len().saturating_sub(MAX_NAMED);
     if left_out > 0 {
-        // The own result stays, at the far end.
+        // The task's own result stays: it is the far end of the path.
         path.splice(1..=left_out, [format!("({left_out} more)")]);
     }
     path.reverse();

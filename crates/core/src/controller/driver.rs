@@ -1,8 +1,9 @@
-//! Which driver work is part of, through any number of tasks and actors in between, and what ends with it.
+//! Drivers: which driver work belongs to, through any number of tasks and actors in between, and
+//! which actors end with their driver.
 //!
-//! An actor ends with its last handle. Handles that actors have to each other, or to themselves, would keep them
-//! for ever: so when a driver ends, those of its actors end too that only its own tasks and actors have handles
-//! to.
+//! An actor ends with its last handle. Actors that have handles to each other, or to themselves,
+//! would never end. So when a driver ends, an actor of that driver ends too if only tasks and
+//! actors of the same driver have handles to it.
 
 use super::actor::DeathCause;
 use super::{Controller, Effect, Owner};
@@ -15,7 +16,7 @@ use crate::spec::{ActorSpec, Lifetime};
 use crate::time::Time;
 
 impl Controller {
-    /// The driver that a task or an actor is part of.
+    /// Returns the driver that a task or an actor belongs to.
     pub(super) fn driver_of(&self, source: OutputSource) -> Option<Session> {
         match source {
             OutputSource::Task(attempt) => match self.tasks.get(&attempt.task)?.owner {
@@ -26,7 +27,7 @@ impl Controller {
         }
     }
 
-    /// The driver that a new actor ends with.
+    /// Returns the driver that a new actor ends with. A detached actor ends with no driver.
     pub(super) fn driver_for(&self, owner: Owner, spec: &ActorSpec) -> Option<Session> {
         match (owner, spec.options.lifetime) {
             (Owner::Session(owner), Lifetime::NonDetached) => {
@@ -36,7 +37,8 @@ impl Controller {
         }
     }
 
-    /// A driver has ended, and holds nothing any more: so do those of its actors that nobody else holds.
+    /// Ends the actors of a driver that has ended, unless anything outside that driver holds them.
+    /// The driver's own holds are released already.
     pub(super) fn end_actors_of_driver(
         &mut self,
         now: Time,
@@ -49,7 +51,7 @@ impl Controller {
         for id in actors {
             if self.is_living(id) && self.is_held_in_family(driver, id) {
                 let words = format!(
-                    "actor {id} ended with its driver: only what that had submitted had handles to it"
+                    "actor {id} ended with its driver: only that driver's work had handles to it"
                 );
                 let error = Error::gone(Referent::Actor(id), words);
                 self.end_actor(now, id, DeathCause::OwnerGone, error, effects);
@@ -57,7 +59,8 @@ impl Controller {
         }
     }
 
-    /// Whether only what is part of this driver holds an actor. What nobody holds ends anyway.
+    /// Returns whether only sessions that belong to this driver hold an actor. Returns `false` for
+    /// an actor that nothing holds: it ends anyway.
     fn is_held_in_family(&self, driver: Session, id: ActorId) -> bool {
         let holders = self.holds.holders(Referent::Actor(id));
         !holders.is_empty()

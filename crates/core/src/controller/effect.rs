@@ -1,60 +1,62 @@
-//! What a controller asks of its shell.
+//! The actions that a controller asks of its shell.
 
 use crate::id::{Session, TaskId};
 use crate::lease::Ping;
 use crate::message::{ToClient, ToWorker};
 
-/// What is to be done, in this order.
+/// An action for the shell. The shell carries effects out in the order in which they were pushed.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Effect {
-    /// A session is open: answer its process, and make its link.
+    /// A session is open: answer its process, and create its link.
     OpenSession(Session),
-    /// A session is over: drop its link, and what waits on it. Whoever speaks for it is fenced.
+    /// A session is over: drop its link with the messages that wait on it. The controller fences
+    /// every later message from the session.
     EndSession {
-        /// Which.
+        /// The session.
         session: Session,
-        /// Why.
+        /// Why it is over.
         cause: SessionEndCause,
     },
-    /// Somebody spoke whose session is over: tell it.
+    /// A process sent a message for a session that is over: tell the process.
     Fence(Session),
-    /// Ask a session whether it lives, ahead of everything else.
+    /// Ping a session, ahead of every other message.
     Ping {
-        /// Whom.
+        /// The session.
         to: Session,
-        /// The question.
+        /// The ping.
         ping: Ping,
     },
-    /// Send this to a client.
+    /// Send a message to a client.
     ToClient {
-        /// Whom.
+        /// The client's session.
         to: Session,
-        /// What.
+        /// The message.
         message: ToClient,
     },
-    /// Send this to a worker.
+    /// Send a message to a worker.
     ToWorker {
-        /// Whom.
+        /// The worker's session.
         to: Session,
-        /// What.
+        /// The message.
         message: ToWorker,
     },
-    /// A task ended that is [awaited](super::Controller::await_task): wake those who wait for it.
+    /// A task ended that is [awaited](super::Controller::await_task): wake the callers that wait
+    /// for it.
     WakeTaskWaiters(TaskId),
-    /// The controller was to [wind up](super::Controller::wind_up), and has: its process may end.
+    /// The controller has [shut down](super::Controller::shut_down): its process may exit.
     AllowExit,
 }
 
 /// Why a session is over.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum SessionEndCause {
-    /// Its process closed it.
+    /// The process closed its session.
     Closed,
-    /// Its process died, and how.
+    /// The process died, in this way.
     Died(String),
-    /// It was not heard for as long as its lease.
+    /// The session was silent for as long as its lease.
     LeaseOver,
-    /// Its process joined again.
+    /// The process joined again.
     Replaced,
 }
 

@@ -1,4 +1,4 @@
-//! What happens to a controller.
+//! The events that a controller handles.
 
 use crate::error::Error;
 use crate::id::{Session, SessionId};
@@ -8,38 +8,38 @@ use crate::resources::Resources;
 use crate::schedule::WorkerCapabilities;
 use std::sync::Arc;
 
-/// What a process joins as.
+/// The role in which a process joins.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Role {
-    /// It submits work.
+    /// The process submits work.
     Client,
-    /// It runs work.
+    /// The process runs work.
     Worker(WorkerInfo),
 }
 
-/// What a worker says of itself when it joins.
+/// A worker's description of itself when it joins.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct WorkerInfo {
-    /// Where it listens for calls; nothing if calls go through the controller.
+    /// The address at which the worker listens for calls. `None`: calls go through the controller.
     pub address: Option<Arc<str>>,
-    /// The machine it runs on.
+    /// The machine that the worker runs on.
     pub hostname: String,
-    /// Its process there.
+    /// The worker's process id on that machine.
     pub pid: u32,
-    /// The version of its program.
+    /// The version of the worker's program.
     pub version: String,
-    /// What it offers.
+    /// The resources that the worker offers.
     pub resources: Resources,
-    /// What it can run.
+    /// The functions and classes that the worker can run.
     pub provides: Arc<WorkerCapabilities>,
-    /// Where processes of its machine reach its store, if it has one.
+    /// Where processes on the same machine reach the worker's store, if it has one.
     pub store: Option<Arc<str>>,
-    /// Whether it can save data where it outlives the worker.
+    /// Whether the worker can save data to a place that outlives the worker.
     pub durable: bool,
 }
 
 impl WorkerInfo {
-    /// Says what is wrong with it; to be asked before the worker is let in.
+    /// Checks the description. The shell calls this before it passes on the join request.
     pub fn validate(&self) -> Result<(), Error> {
         self.resources.validate()?;
         if self.provides.names.len() > MAX_PROVIDED {
@@ -52,59 +52,59 @@ impl WorkerInfo {
     }
 }
 
-/// The most functions and classes that one worker provides.
+/// The most functions and classes that one worker may provide.
 pub const MAX_PROVIDED: usize = 100_000;
 
-/// What happened, as seen by the controller.
+/// An event, as the controller sees it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Event {
-    /// A process asked to join. Its earlier session, if it has one, is over: whoever asks to join has
-    /// stopped whatever it did before.
+    /// A process asked to join. Its earlier session, if it has one, is over: a process that asks to
+    /// join has stopped everything that it did in its earlier session.
     JoinRequested {
         /// The process.
         id: SessionId,
-        /// How often it has asked, this time included. An earlier request that arrives late is ignored:
-        /// the process has gone on since.
+        /// The number of join requests that the process has made, this one included. The controller
+        /// ignores an earlier request that arrives late: the process has gone on since.
         request: u64,
-        /// Whether it lives in the controller's own process: then it cannot be lost alone, and has no
-        /// lease to run out.
+        /// Whether the session lives in the controller's own process. Then it cannot be lost alone,
+        /// and has no lease that could run out.
         local: bool,
-        /// What as.
+        /// The role in which the process joins.
         role: Role,
     },
-    /// A session was closed by its own process.
+    /// A process closed its session.
     SessionClosed {
-        /// Which.
+        /// The session.
         session: Session,
     },
-    /// There is proof that a session's process is dead.
+    /// There is proof that the process of a session is dead.
     ProcessDied {
-        /// Whose.
+        /// The session.
         session: Session,
-        /// How it died, in words.
+        /// How the process died, in words.
         how: String,
     },
     /// A session answered a ping.
     PongReceived {
-        /// Whose answer.
+        /// The session.
         session: Session,
         /// The answer.
         pong: Pong,
     },
-    /// A client said something.
+    /// A message from a client arrived.
     ClientMessageReceived {
-        /// Who.
+        /// The client's session.
         session: Session,
-        /// What.
+        /// The message.
         message: FromClient,
     },
-    /// A worker said something.
+    /// A message from a worker arrived.
     WorkerMessageReceived {
-        /// Who.
+        /// The worker's session.
         session: Session,
-        /// What.
+        /// The message.
         message: FromWorker,
     },
-    /// The time has come that [`next_wake`](super::Controller::next_wake) named, or later.
+    /// The time that [`next_wake`](super::Controller::next_wake) named has come.
     TimePassed,
 }

@@ -1,11 +1,14 @@
-//! Lineage: which tasks can run again to make results anew whose data is lost.
+//! Lineage: which ended tasks can run again to recompute results whose data is lost.
 //!
-//! A function's task is remembered as long as the data of one of its results is in stores and somebody holds it, or
-//! another remembered task needs one of them. Not the data that it needed is kept for that, but what went along
-//! with it; what was in stores is made anew in its turn, as deep as it takes, up to a limit. Running again is paid
-//! from the task's retries. Results of calls cannot be made again: an actor is not what it was.
-//!
-//! What is remembered is bounded: the oldest go first, and what they made is then lost with its last copy.
+//! - The lineage keeps a function's task while one of its results has its data in stores and is
+//!   held, or while another task in the lineage needs one of its results.
+//! - The lineage keeps the small values that were sent along with a task. It does not keep the data
+//!   in stores that the task needed: that is recomputed in its turn, as deep as it takes, up to a
+//!   [limit](MAX_DEPTH).
+//! - Each recomputation spends one of the task's retries.
+//! - Results of actor calls cannot be recomputed, since the actor's state has changed.
+//! - The lineage is bounded by `max_lineage_bytes`. The oldest tasks go first; the data of their
+//!   results is then lost with its last copy.
 
 use super::copies::lost_value_error;
 use super::task::{CancelReason, PriorRun, Task, TaskPhase};
@@ -20,23 +23,26 @@ use crate::time::Time;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// So deep may what is lost depend on what is lost.
+/// The longest chain of lost values, each needed to recompute the one before, that is recomputed.
+/// `plan` recurses once for each.
 const MAX_DEPTH: usize = 100;
-/// What a remembered task takes beyond its arguments, roughly.
+/// Roughly how many bytes a task in the lineage takes beyond its arguments.
 const OVERHEAD: usize = 300;
 
-/// A task that can run again.
+/// An ended task that can run again.
 #[derive(Debug)]
 pub(super) struct LineageTask {
     spec: Arc<TaskSpec>,
     past: PriorRun,
-    /// How many objects that are kept, and remembered tasks, need it.
+    /// How many kept objects and other tasks of the lineage need this task.
     users: u32,
-    /// The tasks whose results it needs, if those can run again, and which memory of them counts it.
+    /// The tasks whose results this task needs, if those can run again, each with the `number` of
+    /// the entry that counts this task among its users.
     needs: Vec<(TaskId, u64)>,
-    /// Small values that it needs, which are kept for that.
+    /// The small values that this task needs. The lineage holds them.
     small: Vec<ObjectId>,
-    /// Which memory this is: a task that was forgotten may be remembered again.
+    /// The number of this entry. A task that was forgotten may get another entry later, which has
+    /// another number.
     number: u64,
 }
 
@@ -46,25 +52,26 @@ impl LineageTask {
     }
 }
 
-/// All of them.
+/// All ended tasks that can run again.
 #[derive(Debug, Default)]
 pub(super) struct Lineage {
     origins: Map<TaskId, LineageTask>,
-    /// In the order in which they ended.
+    /// The tasks in the order in which they ended. May contain tasks that have left the lineage.
     order: VecDeque<TaskId>,
-    /// Small values that are kept for them: how many need each, and what it takes.
+    /// The small values that the tasks need: how many tasks need each, and its bytes.
     small: Map<ObjectId, (u32, usize)>,
     bytes: usize,
     next_number: u64,
 }
 
 impl Lineage {
-    /// Whether this task can run again.
+    /// Returns whether this task can run again.
     pub fn knows(&self, task: TaskId) -> bool {
         self.origins.contains_key(&task)
     }
 
-    /// One more needs a small value, which takes so many bytes. Those of one that many need count once.
+    /// Counts one more task that needs a small value. The bytes of a value that several tasks need
+    /// count once.
     fn keep_small(&mut self, id: ObjectId, bytes: usize) {
         let (users, _) = self.small.entry(id).or_insert((0, bytes));
         *users += 1;
@@ -74,7 +81,7 @@ impl Lineage {
     }
 
     fn leave_small(&mut self, id: ObjectId) {
-        let (users, bytes) = self.small.get_mut(&id).expect("somebody needed it");
+        let (users, bytes) = self.small.get_mut(&id).expect("a task needed it");
         *users -= 1;
         if *users == 0 {
             self.bytes -= *bytes;
@@ -84,7 +91,8 @@ impl Lineage {
 }
 
 impl Controller {
-    /// A task has ended well: if the data of a result is in a store, it is remembered.
+    /// Adds a task that finished to the lineage, if it is a function's and the data of one of its
+    /// results is in a store. Drops the oldest tasks while the lineage is too large.
     pub(super) fn add_to_lineage(&mut self, task: &Task) {
         if !matches!(task.spec.target, Target::Function(_)) {
             return;
@@ -99,7 +107,7 @@ impl Controller {
             return;
         }
         for object in &kept {
-            self.objects.get_mut(object).expect("it is kept").in_lineage = true;
+            self.objects.get_mut(object).expect("the object is kept").in_lineage = true;
         }
         if let Some(origin) = self.lineage.origins.get_mut(&id) {
             origin.users += kept.len() as u32;
@@ -128,21 +136,21 @@ impl Controller {
         self.lineage.origins.insert(id, origin);
         self.lineage.order.push_back(id);
         while self.lineage.bytes > self.config.max_lineage_bytes {
-            let oldest = self.lineage.order.pop_front().expect("something takes the bytes");
+            let oldest = self.lineage.order.pop_front().expect("a task takes the bytes");
             for need in self.forget_origin(oldest) {
                 self.unneeded(need);
             }
         }
     }
 
-    /// A task that is remembered ran again, and has failed.
+    /// Notes the attempts of a task of the lineage that ran again and failed.
     pub(super) fn note_attempts(&mut self, task: &Task) {
         if let Some(origin) = self.lineage.origins.get_mut(&task.spec.id) {
             origin.past = task.past();
         }
     }
 
-    /// An object of this task is not kept any more, or a task that needed one is not remembered.
+    /// Counts one user of this task less: one of its objects is not kept any more.
     pub(super) fn unused(&mut self, task: TaskId) {
         if let Some(origin) = self.lineage.origins.get(&task) {
             self.unneeded((task, origin.number));
@@ -154,21 +162,22 @@ impl Controller {
         while let Some((task, number)) = unused.pop() {
             let Some(origin) = self.lineage.origins.get_mut(&task) else { continue };
             if origin.number != number {
-                continue; // It was forgotten, and with it who needed it.
+                continue; // That entry was forgotten, and the count of its users with it.
             }
             origin.users -= 1;
             if origin.users == 0 {
                 unused.extend(self.forget_origin(task));
             }
         }
-        // What has gone is skipped when it is met, and there is not much more of it than of the others.
+        // Tasks that have left the lineage stay in `order` until they come to its front. This keeps
+        // them from becoming many more than the others.
         if self.lineage.order.len() > 2 * self.lineage.origins.len() + 16 {
             let Lineage { order, origins, .. } = &mut self.lineage;
             order.retain(|task| origins.contains_key(task));
         }
     }
 
-    /// Says which it needed.
+    /// Removes a task from the lineage. Returns the entries that it needed.
     fn forget_origin(&mut self, task: TaskId) -> Vec<(TaskId, u64)> {
         let Some(origin) = self.lineage.origins.remove(&task) else { return Vec::new() };
         self.lineage.bytes -= origin.bytes();
@@ -185,8 +194,9 @@ impl Controller {
         origin.needs
     }
 
-    /// Has the data of an object that is lost brought from where it was saved, to `first` if that can, or made anew;
-    /// what it takes for that, too. Says why that cannot be.
+    /// Starts to recover the lost data of an object. If the data was saved, a worker pulls it,
+    /// `first` if that worker can. Otherwise the tasks that it takes run again. Fails if neither is
+    /// possible.
     pub(super) fn recover_data(
         &mut self,
         now: Time,
@@ -198,13 +208,14 @@ impl Controller {
         if crate::planted!(SavedErasedEarly) && durable {
             self.erase(id, effects);
         }
-        if self.bring_saved(id, first, effects) {
+        if self.pull_saved(id, first, effects) {
             return Ok(());
         }
         self.recompute(now, id, effects)
     }
 
-    /// Has the data of an object made anew that is lost; what it takes for that, too. Says why that cannot be.
+    /// Starts to recompute the lost data of an object, and any lost data that its task needs. Fails
+    /// if that is not possible.
     pub(super) fn recompute(
         &mut self,
         now: Time,
@@ -214,13 +225,14 @@ impl Controller {
         let mut plan = Vec::new();
         self.plan(id, 0, &mut plan)?;
         for task in plan {
-            let origin = self.lineage.origins.get_mut(&task).expect("it was planned");
+            let origin = self.lineage.origins.get_mut(&task).expect("a planned task is known");
             origin.past.spent += 1;
             let (spec, past) = (origin.spec.clone(), origin.past);
             self.history.forget(task);
             self.admit(now, Owner::Recompute, spec, past, effects);
         }
-        // It is waited for: whatever is known of it, its stream looks at it when it ends.
+        // `fail_missing_items` looks at the items before `stored_items_end` when the stream ends.
+        // Work waits for this item, so it must be one of them.
         if let Some(task) =
             self.tasks.get_mut(&id.origin).filter(|task| task.spec.stream_window.is_some())
         {
@@ -229,7 +241,7 @@ impl Controller {
         Ok(())
     }
 
-    /// Nobody holds a result of this task any more, perhaps: if it runs only to make such anew, that is for nobody.
+    /// Stops a task that only recomputes results, if nothing holds any of its results any more.
     pub(super) fn cancel_unneeded_recompute(
         &mut self,
         now: Time,
@@ -237,8 +249,8 @@ impl Controller {
         effects: &mut Vec<Effect>,
     ) {
         let Some(task) = self.tasks.get(&id) else { return };
-        // What runs already is let run to its end: somebody may come to need it meanwhile, and it could not begin anew
-        // before this has stopped.
+        // A task that a worker has goes on to its end: the results may be needed again meanwhile,
+        // and the task could not begin again before this attempt has stopped.
         let has_begun = matches!(task.state, TaskPhase::Placed { .. });
         let is_asked_for =
             task.owner != Owner::Recompute || !task.other_submitters.is_empty() || task.awaited;
@@ -251,7 +263,8 @@ impl Controller {
         }
     }
 
-    /// Which tasks have to run again, those first that others need.
+    /// Adds to `plan` the tasks that must run again to recompute an object, each after the tasks
+    /// whose results it needs. Fails if one of them cannot run again.
     fn plan(&self, id: ObjectId, depth: usize, plan: &mut Vec<TaskId>) -> Result<(), Error> {
         let task = id.origin;
         if plan.contains(&task) {
@@ -259,25 +272,25 @@ impl Controller {
         }
         let why = |words: &str| self.lost_data_error(id, words);
         if let Some(task) = self.tasks.get(&task) {
-            // What a stream has given it does not give again while it runs.
+            // An attempt that runs does not yield again an item that it has yielded.
             let given =
                 if matches!(task.state, TaskPhase::Placed { .. }) { task.items_given } else { 0 };
             return match id.index < task.spec.returns || id.index > given {
                 true => Ok(()),
-                false => Err(why("its stream has given it and still runs")),
+                false => Err(why("its stream has yielded it and still runs")),
             };
         }
         let Some(origin) = self.lineage.origins.get(&task) else {
-            return Err(why("it was put, or made by an actor, or what made it is not remembered"));
+            return Err(why("it was put, or made by an actor, or its task is not remembered"));
         };
         if depth >= MAX_DEPTH {
-            return Err(why("what made it needs what is lost, too, deeper than is made anew"));
+            return Err(why("its task needs other lost values, deeper than are recomputed"));
         }
         if !self.retry_budget(&origin.spec).allows(origin.past.spent) {
             return Err(why("its task may not run again (max_retries)"));
         }
         if origin.spec.referents.iter().any(|thing| !self.exists(*thing)) {
-            return Err(why("something that its task's arguments name is gone"));
+            return Err(why("an object or actor that its task's arguments refer to is gone"));
         }
         for need in origin.spec.input_objects() {
             match self.objects.get(&need) {
@@ -295,7 +308,8 @@ impl Controller {
         Ok(())
     }
 
-    /// Says that the data of an object is lost: which, where it was, what made it, and why that is not done again.
+    /// Returns the error for an object whose data is lost: where the data was, which function made
+    /// it, and why it is not recomputed.
     pub(super) fn lost_data_error(&self, id: ObjectId, why_not: &str) -> Error {
         let object = self.objects.get(&id);
         let where_it_was = object
@@ -308,7 +322,8 @@ impl Controller {
         lost_value_error(id, made_by, where_it_was, why_not)
     }
 
-    /// What a task is remembered for: objects that are kept, also those of tasks that need its results.
+    /// Returns the objects for which a task stays in the lineage: its own kept objects, and those
+    /// of the tasks that need its results.
     pub fn lineage_users(&self, task: TaskId) -> Vec<ObjectId> {
         let kept =
             self.objects.iter().filter(|(id, object)| id.origin == task && object.in_lineage);
@@ -321,7 +336,7 @@ impl Controller {
         kept
     }
 
-    /// Panics if what is remembered does not add up.
+    /// Panics if the counts of the lineage do not add up.
     pub(super) fn check_lineage(&self) {
         let mut users: Map<TaskId, u32> = Map::default();
         for (id, _) in self.objects.iter().filter(|(_, object)| object.in_lineage) {
@@ -333,18 +348,18 @@ impl Controller {
             }
         }
         for (task, origin) in &self.lineage.origins {
-            assert_eq!(users.remove(task), Some(origin.users), "what {task} is remembered for");
+            assert_eq!(users.remove(task), Some(origin.users), "users of {task} in the lineage");
         }
-        assert!(users.is_empty(), "what is not remembered is needed: {users:?}");
+        assert!(users.is_empty(), "tasks outside the lineage have users: {users:?}");
         let small: usize = self.lineage.small.values().map(|(_, bytes)| bytes).sum();
         let bytes = small + self.lineage.origins.values().map(LineageTask::bytes).sum::<usize>();
-        assert_eq!(bytes, self.lineage.bytes, "bytes of what is remembered");
+        assert_eq!(bytes, self.lineage.bytes, "bytes of the lineage");
         let needed: usize = self.lineage.origins.values().map(|origin| origin.small.len()).sum();
         let counted: u32 = self.lineage.small.values().map(|(users, _)| users).sum();
         assert_eq!(needed, counted as usize, "small values that are needed");
-        assert!(bytes <= self.config.max_lineage_bytes, "more is remembered than may be");
+        assert!(bytes <= self.config.max_lineage_bytes, "the lineage exceeds its limit");
         for task in self.lineage.origins.keys() {
-            assert!(self.lineage.order.contains(task), "{task} is remembered for ever");
+            assert!(self.lineage.order.contains(task), "{task} would never leave the lineage");
         }
     }
 }

@@ -1,5 +1,5 @@
-//! Lists of what is there, newest first. They look at everything but sort only what is asked for, so
-//! that a short list of a million tasks is cheap.
+//! Lists of tasks and actors, newest first. A list visits every entry but sorts only as many as
+//! were asked for, so a short list of a million tasks is cheap.
 
 use super::query::status_of;
 use super::{ActorStatus, Controller, TaskState, TaskStatus};
@@ -7,19 +7,19 @@ use crate::id::{ActorId, IdPrefix, TaskId};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-/// Which tasks are listed.
+/// The conditions that a listed task meets.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct TaskFilter {
-    /// Only those that do one of these; all if it is empty.
+    /// The task is in one of these states. Empty: any state.
     pub states: Vec<TaskState>,
-    /// Only calls of this actor.
+    /// The task is a call of this actor.
     pub actor: Option<ActorId>,
-    /// Only those whose ids begin so.
+    /// The task's id begins with this prefix.
     pub prefix: IdPrefix,
 }
 
 impl TaskFilter {
-    /// Whether this task in this state is wanted.
+    /// Returns whether this task, in this state, passes the filter.
     pub fn wants(&self, id: TaskId, state: TaskState, actor: Option<ActorId>) -> bool {
         self.wants_id(id) && self.wants_state(state) && self.wants_target(|| actor)
     }
@@ -32,7 +32,7 @@ impl TaskFilter {
         self.states.is_empty() || self.states.contains(&state)
     }
 
-    /// Looks into the specification only if that is asked for: there may be a million of them.
+    /// Calls `target` only if the filter names an actor: reading a million specifications is slow.
     fn wants_target(&self, target: impl FnOnce() -> Option<ActorId>) -> bool {
         self.actor.is_none() || self.actor == target()
     }
@@ -43,7 +43,7 @@ impl TaskFilter {
     }
 }
 
-/// The `limit` largest, the largest first.
+/// Returns the `limit` largest items, the largest first.
 pub(crate) fn largest<T: Ord>(all: impl Iterator<Item = T>, limit: usize) -> Vec<T> {
     let mut kept = BinaryHeap::new();
     for one in all {
@@ -59,7 +59,8 @@ pub(crate) fn largest<T: Ord>(all: impl Iterator<Item = T>, limit: usize) -> Vec
 }
 
 impl Controller {
-    /// The tasks that have not ended, then the latest that have, newest first; at most `limit`.
+    /// Returns at most `limit` tasks that pass the filter: first those that have not ended, then
+    /// those that ended, each newest first.
     pub fn list_tasks(&self, limit: usize, filter: &TaskFilter) -> Vec<TaskStatus> {
         let mut listed = Vec::new();
         if filter.wants_unended() {
@@ -80,11 +81,11 @@ impl Controller {
         listed
     }
 
-    /// All actors that are known and whose ids begin so, newest first; at most `limit`.
+    /// Returns at most `limit` actors whose ids begin with `prefix`, newest first.
     pub fn list_actors(&self, limit: usize, prefix: IdPrefix) -> Vec<ActorStatus> {
         let known = self.actors.keys().copied().filter(|id| prefix.begins(id.as_u128()));
         let ids = largest(known, limit);
-        ids.into_iter().map(|id| self.actor_status(id).expect("it is known")).collect()
+        ids.into_iter().map(|id| self.actor_status(id).expect("the actor is known")).collect()
     }
 }
 

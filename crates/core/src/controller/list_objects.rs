@@ -1,4 +1,4 @@
-//! What is known of objects, for whoever asks.
+//! The list of objects, for status queries. It changes nothing.
 
 use super::Controller;
 use crate::error::Error;
@@ -7,38 +7,39 @@ use crate::id::{ObjectId, Referent, Session};
 use crate::label::label_of;
 use std::sync::Arc;
 
-/// Where an object's value is.
+/// The place of an object's value.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum ObjectState {
-    /// It has none yet.
+    /// The object has no value yet.
     Pending,
-    /// With the controller: it is small.
+    /// The value is with the controller, since it is small.
     Inline,
-    /// In the stores of these workers.
+    /// The data is in the stores of these workers.
     Stored(Vec<Session>),
-    /// Its data was in stores, and no copy is left.
+    /// The data was in stores, and no copy is left.
     Lost,
-    /// It has none, for this reason.
+    /// The object has no value, for this reason.
     Failed(Error),
 }
 
-/// What is known of an object.
+/// The status of an object.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ObjectStatus {
     /// The object.
     pub id: ObjectId,
-    /// How many bytes its value has.
+    /// The size of its value, in bytes.
     pub bytes: u64,
-    /// Where that is.
+    /// Where the value is.
     pub state: ObjectState,
-    /// Who holds it.
+    /// The holders of the object.
     pub holders: Vec<Holder>,
-    /// The function or method whose result it is; nothing if it was put, or that is not known any more.
+    /// The function or method whose result the object is. `None` if the object was put, or if its
+    /// task is forgotten.
     pub made_by: Option<Arc<str>>,
 }
 
 impl Controller {
-    /// The largest objects, the largest first.
+    /// Returns the `limit` largest objects, the largest first.
     pub fn list_objects(&self, limit: usize) -> Vec<ObjectStatus> {
         let mut ids: Vec<(u64, ObjectId)> =
             self.objects.iter().map(|(id, object)| (object.size(), *id)).collect();

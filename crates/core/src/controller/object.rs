@@ -1,4 +1,8 @@
-//! Values and holds: what is kept, for whom, and what happens when the last one lets go.
+//! Values and holds: which objects and actors are kept, for which holder, and what happens when the
+//! last hold goes.
+//!
+//! The record of one object is in `object_record.rs`. Where the data of large values is, is in
+//! `copies.rs`.
 
 use super::actor::DeathCause;
 use super::object_record::ObjectRecord;
@@ -13,7 +17,8 @@ use crate::spec::Lifetime;
 use crate::time::Time;
 
 impl Controller {
-    /// Whether the thing can be held: an object that has a value or may get one, an actor that is known.
+    /// Returns whether an object or actor can be held: an object that has a value or may get one,
+    /// or an actor that is known.
     pub(super) fn exists(&self, thing: Referent) -> bool {
         match thing {
             Referent::Object(object) => {
@@ -25,12 +30,13 @@ impl Controller {
         }
     }
 
-    /// An object's value, if it has one.
+    /// Returns an object's value, if it has one.
     pub fn value(&self, object: ObjectId) -> Option<Value> {
         self.objects.get(&object)?.value(object)?.ok()
     }
 
-    /// What became of an object: nothing yet, a value, or why there is none.
+    /// Returns what is known of an object: `None` if it is unknown, `Some(None)` if it is not
+    /// resolved yet, otherwise its value or the error that it was resolved with.
     pub fn object(&self, object: ObjectId) -> Option<Option<Result<Value, Error>>> {
         match self.objects.get(&object) {
             Some(known) => Some(known.value(object)),
@@ -38,7 +44,9 @@ impl Controller {
         }
     }
 
-    /// Has `work` told of each object that has no value yet. Says how many those are, or which failed.
+    /// Makes `work` wait for each object that has no value, or whose data is lost. Starts to
+    /// recover lost data. Returns how many objects are missing, or the error of an object that
+    /// failed.
     pub(super) fn wait_for(
         &mut self,
         now: Time,
@@ -50,10 +58,11 @@ impl Controller {
         for id in data {
             match self.objects.get(&id).and_then(|object| object.ended()) {
                 Some(Ok(_)) if self.objects[&id].is_lost() => {
-                    // It waits before anything is done about it: that may fail at once, and it is to hear of it.
+                    // `work` must wait before the recovery starts: that may fail at once, and
+                    // `work` must hear of it.
                     self.objects
                         .get_mut(&id)
-                        .expect("it is lost")
+                        .expect("a lost object is known")
                         .add_pending()
                         .waiting_work
                         .insert(work);
@@ -72,17 +81,18 @@ impl Controller {
         Ok(missing)
     }
 
-    /// Whether data that `work` reads is lost: it is not placed before that is there again. What makes it anew may need
-    /// just what this would be given.
+    /// Returns whether data that `work` reads is lost. Such work is not placed until the data is
+    /// there again: the task that recomputes the data may need the very resources that this work
+    /// would get.
     pub(super) fn lacks_data(&self, work: Work) -> bool {
         let is_lost = |id: ObjectId| self.objects.get(&id).is_some_and(|object| object.is_lost());
         match work {
             Work::Task(id) => self.tasks[&id].spec.input_objects().any(is_lost),
-            Work::Actor(id) => self.actors[&id].spec.data().any(is_lost),
+            Work::Actor(id) => self.actors[&id].spec.input_objects().any(is_lost),
         }
     }
 
-    /// `work` does not wait for these any more.
+    /// Removes `work` from the work that waits for these objects.
     pub(super) fn stop_waiting(&mut self, work: Work, data: impl Iterator<Item = ObjectId>) {
         for id in data {
             if let Some(object) = self.objects.get_mut(&id) {
@@ -91,8 +101,9 @@ impl Controller {
         }
     }
 
-    /// An object has a value, or never will. It is kept if somebody holds it. If its data is in a store, that
-    /// is the one of the worker `at`.
+    /// Resolves an object to a value, or to the error why it will never have one. The object is
+    /// kept only if something holds it. If its data is in a store, that is the store of the worker
+    /// `at`.
     pub(super) fn object_resolved(
         &mut self,
         now: Time,
@@ -108,7 +119,7 @@ impl Controller {
         let known = before.is_some_and(|object| had_value && !object.is_lost());
         if known || !self.holds.is_held(Referent::Object(id)) {
             self.discard(value.iter(), at, effects);
-            // What had a value is about to be freed, with all that is known of it.
+            // An object that had a value is about to be freed anyway, together with its record.
             if !had_value && let Some(object) = self.objects.remove(&id) {
                 self.tell_gone(id, &object, effects);
             }
@@ -121,10 +132,10 @@ impl Controller {
         }
         if let Some(lost) = self.objects.get(&id).filter(|object| object.is_lost()) {
             let was_durable = lost.is_durable();
-            // Made anew, it may name others than before.
+            // The recomputed value may refer to other objects and actors than before.
             let named = self.holds.release_all(Holder::Object(id));
             self.queue_freed(named);
-            self.stop_bringing(id, effects);
+            self.stop_pull(id, effects);
             if was_durable && !value.as_ref().is_ok_and(|value| value.payload.is_durable()) {
                 self.erase(id, effects);
             }
@@ -159,15 +170,18 @@ impl Controller {
         self.resolved_work.extend(waiting.into_iter().map(|work| (work, came.clone())));
     }
 
-    /// Sees to what nobody holds any more, and to what waited for values.
+    /// Frees the objects and actors whose last hold went, and wakes or fails work whose values were
+    /// resolved, until both lists are empty.
     pub(super) fn process_freed_and_resolved(&mut self, now: Time, effects: &mut Vec<Effect>) {
         loop {
             if let Some(thing) = self.freed_referents.pop() {
                 self.thing_freed(now, thing, effects);
             } else if let Some((work, came)) = self.resolved_work.pop_front() {
                 match (work, came) {
-                    (Work::Task(task), Ok(())) => self.need_met(now, task, effects),
-                    (Work::Task(task), Err(error)) => self.need_failed(now, task, &error, effects),
+                    (Work::Task(task), Ok(())) => self.task_value_ready(now, task, effects),
+                    (Work::Task(task), Err(error)) => {
+                        self.task_value_failed(now, task, &error, effects)
+                    }
                     (Work::Actor(actor), Ok(())) => self.actor_value_ready(now, actor, effects),
                     (Work::Actor(actor), Err(error)) => {
                         self.actor_value_failed(now, actor, &error, effects);
@@ -180,14 +194,16 @@ impl Controller {
         }
     }
 
-    /// The cluster keeps a result for a while; the oldest make room.
+    /// Plans the end of the cluster's hold on a result after `result_ttl`. The oldest such results
+    /// are dropped earlier if room is needed.
     fn hold_result_for_ttl(&mut self, now: Time, id: ObjectId) {
         let until = now + self.config.result_ttl;
         if self.expiring_results.is_empty() {
             self.timers.insert((until, Timer::ExpireResults));
         }
         self.expiring_results.push_back((until, id));
-        // At most half of the room is for them, so that they never keep anybody from submitting.
+        // These results take at most half of the room, so that they never keep a client from
+        // submitting.
         let mut bytes = self.object_bytes;
         while bytes > self.config.max_result_bytes / 2 && self.expiring_results.len() > 1 {
             let (_, oldest) = self.expiring_results[0];
@@ -197,7 +213,7 @@ impl Controller {
     }
 
     fn forget_oldest(&mut self) {
-        let (_, id) = self.expiring_results.pop_front().expect("one is kept");
+        let (_, id) = self.expiring_results.pop_front().expect("a result is kept");
         if self.holds.release(Holder::Cluster, Referent::Object(id)) {
             self.queue_freed(vec![Referent::Object(id)]);
         }
@@ -213,7 +229,7 @@ impl Controller {
         }
     }
 
-    /// A client puts a value.
+    /// Stores a value that a client put.
     pub(super) fn put(
         &mut self,
         now: Time,
@@ -244,17 +260,18 @@ impl Controller {
         self.keep_put(object, at, effects);
     }
 
-    /// A client will say the value of an object: from now on, work can need it.
+    /// Registers an object whose value a client will send later. From now on, work can need it.
     pub(super) fn announce(&mut self, session: Session, id: ObjectId) {
         if self.exists(Referent::Object(id)) {
             return self.hold(session, Referent::Object(id));
         }
         self.holds.hold(Holder::Session(session.id), Referent::Object(id));
         self.objects.get_or_default(id).add_pending().announced_by = Some(session);
-        self.sessions.get_mut(&session.id).expect("it speaks").announced.insert(id);
+        self.sessions.get_mut(&session.id).expect("the session is open").announced.insert(id);
     }
 
-    /// A client says the value of what it announced. If nobody holds that any more, it is nothing to anybody.
+    /// Takes the value of an object that a client announced. Ignores it if nothing holds the object
+    /// any more.
     pub(super) fn resolve(
         &mut self,
         now: Time,
@@ -268,7 +285,7 @@ impl Controller {
         if object.take(|pending| pending.announced_by.take_if(is_theirs)).is_none() {
             return;
         }
-        self.sessions.get_mut(&session.id).expect("it speaks").announced.remove(&id);
+        self.sessions.get_mut(&session.id).expect("the session is open").announced.remove(&id);
         let value = value.map_err(Error::bounded).and_then(|value| {
             let size = self.check_size("the value's bytes", value.payload.len());
             // The value may be the result of work that ran.
@@ -278,19 +295,19 @@ impl Controller {
         self.object_resolved(now, id, 0, value, None, effects);
     }
 
-    /// Whoever announced an object has ended.
+    /// Fails an object whose announcing client has ended.
     pub(super) fn never_resolved(&mut self, now: Time, id: ObjectId, effects: &mut Vec<Effect>) {
-        let object = self.objects.get_mut(&id).expect("what is announced is known");
+        let object = self.objects.get_mut(&id).expect("an announced object is known");
         object.take(|pending| pending.announced_by.take());
         let words = format!(
             "value {id} is lost: the process that waited for it, as the result of a call, has ended; make the \
-             call from one that lives longer"
+             call from a process that lives longer"
         );
         let error = Error::gone(Referent::Object(id), words);
         self.object_resolved(now, id, 0, Err(error), None, effects);
     }
 
-    /// A client wants to be told when an object has a value.
+    /// Sends a client the value of an object, now or as soon as the object is resolved.
     pub(super) fn fetch(&mut self, session: Session, id: ObjectId, effects: &mut Vec<Effect>) {
         let value = match self.objects.get(&id).and_then(|object| object.value(id)) {
             _ if !self.holds.holds(Holder::Session(session.id), Referent::Object(id)) => {
@@ -310,8 +327,11 @@ impl Controller {
         self.hold_all(Holder::Session(session.id), [thing]);
     }
 
-    /// A process is about to give an answer that names things. It says so ahead of it, since the answer takes
-    /// another way than what the process says itself: that it lets go of them may be heard first.
+    /// Holds the objects and actors that an answer refers to until that answer comes.
+    ///
+    /// The process that is about to give the answer announces it ahead. The answer goes through the
+    /// process's worker, and the process's own messages take another route: its `Release` of these
+    /// objects may arrive before the answer.
     pub(super) fn enclose(
         &mut self,
         session: Session,
@@ -320,25 +340,31 @@ impl Controller {
         things: Vec<Referent>,
     ) {
         self.enclosed_answers.entry(call).or_default().insert((item, session.id));
-        self.sessions.get_mut(&session.id).expect("it speaks").enclosing.insert((call, item));
+        self.sessions
+            .get_mut(&session.id)
+            .expect("the session is open")
+            .enclosing
+            .insert((call, item));
         self.hold_all(Holder::Enclosed { call, item, by: session.id }, things);
     }
 
-    /// An answer has come, and no item comes any more: what it names is held by whatever it became.
+    /// Releases what [`enclose`](Controller::enclose) held for an answer that has come. No further
+    /// item comes either. The objects that the answer became hold what it refers to.
     pub(super) fn release_enclosed_answer(&mut self, call: AttemptId) {
         for (item, by) in self.enclosed_answers.remove(&call).into_iter().flatten() {
             self.enclosed_came(call, item, by);
         }
     }
 
-    /// What a process said that something names has come with it.
+    /// Releases what one process announced for an answer, or for one of its items, that has come.
     pub(super) fn enclosed_came(&mut self, call: AttemptId, item: Option<u32>, by: SessionId) {
-        self.sessions.get_mut(&by).expect("it lives").enclosing.remove(&(call, item));
+        self.sessions.get_mut(&by).expect("the session is open").enclosing.remove(&(call, item));
         let free = self.holds.release_all(Holder::Enclosed { call, item, by });
         self.queue_freed(free);
     }
 
-    /// The answer of a call arrived, or never will.
+    /// Releases what was held for a caller until the answer of its direct call arrived. The answer
+    /// has arrived, or never will.
     pub(super) fn accept(&mut self, session: Session, call: AttemptId) {
         let free = self.holds.release_all(Holder::Message { call, to: session.id });
         self.queue_freed(free);
@@ -350,19 +376,19 @@ impl Controller {
         }
     }
 
-    /// Nobody holds these any more.
+    /// Queues objects and actors whose last hold went, to be freed.
     pub(super) fn queue_freed(&mut self, things: Vec<Referent>) {
         self.freed_referents.extend(things);
     }
 
     fn thing_freed(&mut self, now: Time, thing: Referent, effects: &mut Vec<Effect>) {
         if self.holds.is_held(thing) {
-            return; // Something that went on the way brought it back.
+            return; // A later step of the same event holds it again.
         }
         match thing {
             Referent::Object(id) => {
                 if let Some(row) = self.objects.row(&id) {
-                    let object = self.objects.remove(&id).expect("it stands there");
+                    let object = self.objects.remove(&id).expect("the object is known");
                     let by = object.pending().and_then(|pending| pending.announced_by);
                     if let Some(member) = by.and_then(|by| self.sessions.get_mut(&by.id)) {
                         member.announced.remove(&id);
@@ -391,7 +417,7 @@ impl Controller {
         }
     }
 
-    /// Those who asked for an object without holding it are told that it is gone.
+    /// Tells the sessions that wait in `fetch` for an object that the object is gone.
     fn tell_gone(&self, id: ObjectId, object: &ObjectRecord, effects: &mut Vec<Effect>) {
         let watchers = object.pending().into_iter().flat_map(|pending| &pending.fetch_waiters);
         for to in watchers.filter(|to| self.is_alive(**to)) {
@@ -403,14 +429,15 @@ impl Controller {
         }
     }
 
-    /// Whether this instance is with this worker.
+    /// Returns whether this worker hosts this instance.
     pub(super) fn hosts_instance(&self, host: Session, instance: Instance) -> bool {
         let hosted =
             self.workers.get(&host.id).and_then(|worker| worker.actors.get(&instance.actor));
         hosted.is_some_and(|hosted| hosted.epoch == instance.epoch)
     }
 
-    /// A task hands over what its executor kept, in the same step in which it lets go itself.
+    /// Holds what the executor of an ended task still refers to: for the instance if the task was a
+    /// call, otherwise for the worker's session. The holds of the task itself go in the same step.
     pub(super) fn hold_for_executor(
         &mut self,
         worker: Session,
@@ -425,7 +452,7 @@ impl Controller {
         self.hold_all(holder, kept);
     }
 
-    /// `holder` holds those of these that exist.
+    /// Makes `holder` hold those of `things` that exist.
     pub(super) fn hold_all(&mut self, holder: Holder, things: impl IntoIterator<Item = Referent>) {
         for thing in things {
             if self.exists(thing) {
@@ -434,7 +461,8 @@ impl Controller {
         }
     }
 
-    /// The answer of a direct call names things: they are held for whoever gets it, and by the instance.
+    /// Holds what the answer of a direct call refers to: for the caller until it accepts the
+    /// answer, and what the instance keeps for the instance. Then lets the worker send the answer.
     pub(super) fn entrust(
         &mut self,
         now: Time,
@@ -447,7 +475,8 @@ impl Controller {
         kept: Vec<Referent>,
         effects: &mut Vec<Effect>,
     ) {
-        // Must go first: until the worker has `Entrusted`, it takes `Forget` to mean an earlier copy, and ignores it.
+        // Must go first: until the worker has `Entrusted`, it takes `Forget` to mean an earlier
+        // copy, and ignores it.
         effects.push(Effect::ToWorker { to: host, message: ToWorker::Entrusted { call } });
         self.entrust_stored(now, host, call, to, stored, effects);
         if self.is_alive(to) {
@@ -465,7 +494,7 @@ impl Controller {
         }
     }
 
-    /// Ends an actor that only its handles kept alive.
+    /// Ends an actor whose last handle went, unless it is detached.
     fn last_handle_gone(&mut self, now: Time, id: ActorId, effects: &mut Vec<Effect>) {
         let non_detached =
             self.is_living(id) && self.actors[&id].spec.options.lifetime == Lifetime::NonDetached;
@@ -491,15 +520,15 @@ fn missing_object_error(id: ObjectId) -> Error {
     missing_referent_error(Referent::Object(id), "")
 }
 
-/// Says that something is not there that somebody asked for, or `needs`.
+/// Returns the error for an object or actor that is not there. `needs` says in words what needs it.
 pub(super) fn missing_referent_error(thing: Referent, needs: &str) -> Error {
     let why = match thing {
         Referent::Object(_) => {
-            "is lost: nobody held it any more, or whoever held it has ended; keep a reference to it for as \
-             long as it is needed, or make it again"
+            "is lost: its last holder released it or has ended; keep a reference to it for as long as it is \
+             needed, or make it again"
         }
         Referent::Actor(_) => {
-            "is gone or never was: keep a handle to it for as long as it is needed, or make it detached"
+            "is gone or never existed: keep a handle to it for as long as it is needed, or make it detached"
         }
     };
     Error::gone(thing, format!("{thing}{needs} {why}"))

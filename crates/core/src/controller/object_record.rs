@@ -1,5 +1,8 @@
-//! An object, as the controller knows it. There may be very many of which nothing happens any more: what only few
-//! have stands apart, and a value whose data is in stores takes no more than there is to say of it.
+//! The record that the controller keeps of one object.
+//!
+//! There may be very many objects to which nothing happens any more, so the record is small: fields
+//! that only few objects need are in a box of their own, and a value whose data is in stores takes
+//! only its description.
 
 use crate::error::Error;
 use crate::id::{ObjectId, Referent, Session, SessionId};
@@ -7,24 +10,24 @@ use crate::payload::{BlobRef, Encoding, Payload, Value};
 use crate::schedule::Work;
 use std::collections::BTreeSet;
 
-/// An object somebody asked for, or that has a value.
+/// An object that has a value, or that work or a session waits for.
 #[derive(Debug, Default)]
 pub(super) struct ObjectRecord {
-    /// Its value, or why it has none; nothing as long as its task has not ended, or it was not said.
+    /// The value, or why there is none. `None` while the object is not resolved.
     outcome: Option<ObjectOutcome>,
-    /// How many results its task gave, this one included; 0 for a value that was put.
+    /// How many results its task returned, this one included. 0 for a value that was put.
     pub returns: u32,
-    /// It is counted among what its task is remembered for.
+    /// Whether the object counts as a user of its task in the lineage.
     pub in_lineage: bool,
-    /// Workers whose stores have its data, if that is in stores.
+    /// The workers whose stores have the data, if the data is in stores.
     pub copies: Copies,
-    /// Who waits for it, or looks for it.
+    /// The work and the sessions that wait for the object, if there are any.
     pending: Option<Box<ObjectWaiters>>,
 }
 
 #[derive(Debug)]
 enum ObjectOutcome {
-    /// Its data is in stores, by the object's own name, and names nothing.
+    /// The data is in stores, under the object's own id, and refers to no object or actor.
     Stored {
         encoding: Encoding,
         durable: bool,
@@ -35,26 +38,28 @@ enum ObjectOutcome {
     Failed(Error),
 }
 
-/// What only an object has that is waited for, or was lost.
+/// The part of a record that exists only while the object is waited for, is announced, or has lost
+/// a copy.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct ObjectWaiters {
-    /// Whoever is to say its value, and has not.
+    /// The session that announced the object, until it sends the value.
     pub announced_by: Option<Session>,
     /// Work that needs the value.
     pub waiting_work: BTreeSet<Work>,
-    /// Sessions that want to be told.
+    /// Sessions that fetch the value.
     pub fetch_waiters: Vec<Session>,
-    /// Whoever looks for its data, which is made anew.
+    /// Sessions that look for lost data, while it is pulled or recomputed.
     pub locate_waiters: Vec<Session>,
-    /// Why the last copy that was lost was.
+    /// Why the copy that went last is gone.
     pub last_copy_error: Option<Error>,
 }
 
-/// What an object takes beyond its payload, roughly.
+/// Roughly how many bytes an object takes beyond its payload.
 const OBJECT_OVERHEAD: usize = 200;
 
 impl ObjectRecord {
-    /// Its value, or why it has none, if that is known; `id` is its name.
+    /// Returns the value, or why there is none. Returns `None` while the object is not resolved.
+    /// `id` is the object's own id.
     pub fn value(&self, id: ObjectId) -> Option<Result<Value, Error>> {
         match self.outcome.as_ref()? {
             ObjectOutcome::Stored { encoding, durable, code_version, bytes } => {
@@ -68,7 +73,7 @@ impl ObjectRecord {
         }
     }
 
-    /// From now on it has a value, or never will.
+    /// Resolves the object to a value, or to the error why it has none.
     pub fn set(&mut self, id: ObjectId, value: Result<Value, Error>) {
         self.outcome = Some(match value {
             Err(error) => ObjectOutcome::Failed(error),
@@ -88,7 +93,8 @@ impl ObjectRecord {
         });
     }
 
-    /// The version of the language that code in its value was made with; 0 if there is none.
+    /// Returns the version of the language that made the code in the value, or 0 if the value
+    /// contains no code.
     pub fn code_version(&self) -> u32 {
         match &self.outcome {
             Some(ObjectOutcome::Stored { code_version, .. }) => *code_version,
@@ -97,7 +103,7 @@ impl ObjectRecord {
         }
     }
 
-    /// Whether it has a value, or never will.
+    /// Returns whether the object was resolved, and to an error if to one.
     pub fn ended(&self) -> Option<Result<(), &Error>> {
         self.outcome.as_ref().map(|outcome| match outcome {
             ObjectOutcome::Stored { .. } | ObjectOutcome::Value(_) => Ok(()),
@@ -105,7 +111,7 @@ impl ObjectRecord {
         })
     }
 
-    /// How many bytes its value has, wherever they are.
+    /// Returns the size of the value in bytes, whether inline or in stores.
     pub fn size(&self) -> u64 {
         match &self.outcome {
             Some(ObjectOutcome::Stored { bytes, .. }) => *bytes,
@@ -114,7 +120,7 @@ impl ObjectRecord {
         }
     }
 
-    /// How many of them are here.
+    /// Returns how many bytes of the value are inline, with the controller.
     pub fn inline_bytes(&self) -> usize {
         match &self.outcome {
             Some(ObjectOutcome::Value(value)) => value.payload.len(),
@@ -122,7 +128,7 @@ impl ObjectRecord {
         }
     }
 
-    /// What it takes here.
+    /// Returns how many bytes the object takes in the controller.
     pub fn bytes(&self) -> usize {
         match &self.outcome {
             None => 0,
@@ -133,7 +139,7 @@ impl ObjectRecord {
         }
     }
 
-    /// What its value refers to.
+    /// Returns the objects and actors that the value refers to.
     pub fn contains(&self) -> &[Referent] {
         match &self.outcome {
             Some(ObjectOutcome::Value(value)) => &value.referents,
@@ -141,7 +147,7 @@ impl ObjectRecord {
         }
     }
 
-    /// Whether its value's data is in stores.
+    /// Returns whether the data of the value is in stores (or was, and is lost).
     pub fn is_stored(&self) -> bool {
         match &self.outcome {
             Some(ObjectOutcome::Stored { .. }) => true,
@@ -150,18 +156,18 @@ impl ObjectRecord {
         }
     }
 
-    /// Whether its value's data was in stores, and no copy is left.
+    /// Returns whether the data of the value was in stores, and no copy is left.
     pub fn is_lost(&self) -> bool {
         self.is_stored() && self.copies.all().is_empty()
     }
 
-    /// A worker that had a copy of its data has not any more.
+    /// Removes the copy of a worker that has the data no more, and notes why.
     pub fn copy_gone(&mut self, worker: SessionId, why: &Error) {
         self.copies.remove(worker);
         self.add_pending().last_copy_error = Some(why.clone());
     }
 
-    /// Whether its value's data was saved, too.
+    /// Returns whether the data of the value was also saved to a durable place.
     pub fn is_durable(&self) -> bool {
         match &self.outcome {
             Some(ObjectOutcome::Stored { durable, .. }) => *durable,
@@ -170,23 +176,23 @@ impl ObjectRecord {
         }
     }
 
-    /// Who waits for it, if anybody does.
+    /// Returns the work and the sessions that wait for the object, if there are any.
     pub fn pending(&self) -> Option<&ObjectWaiters> {
         self.pending.as_deref()
     }
 
-    /// Whether anybody waits for its data, or looks for it.
+    /// Returns whether work waits for the object, or a session looks for its data.
     pub fn is_looked_for(&self) -> bool {
         self.pending()
             .is_some_and(|it| !it.waiting_work.is_empty() || !it.locate_waiters.is_empty())
     }
 
-    /// Who waits for it, to be added to.
+    /// Returns the waiters of the object, to add to them.
     pub fn add_pending(&mut self) -> &mut ObjectWaiters {
         self.pending.get_or_insert_default()
     }
 
-    /// Takes something from those who wait; it has no room of its own when nothing is left.
+    /// Takes something from the waiters, and frees their box if nothing is left in it.
     pub fn take<T: Default>(&mut self, what: impl FnOnce(&mut ObjectWaiters) -> T) -> T {
         let Some(pending) = &mut self.pending else { return T::default() };
         let taken = what(pending);
@@ -195,7 +201,7 @@ impl ObjectRecord {
     }
 }
 
-/// Where the data of an object is: mostly in one place.
+/// The workers that have the data of an object: mostly one.
 #[derive(Debug, Default)]
 pub(super) enum Copies {
     #[default]
@@ -237,7 +243,7 @@ mod tests {
     use crate::id::TaskId;
 
     #[test]
-    fn a_value_is_what_it_was_however_it_is_kept() {
+    fn a_value_comes_back_unchanged_however_it_is_kept() {
         let id = ObjectId::of(TaskId::from_u128(1), 2);
         let raw = Payload::raw(vec![1; 100]);
         let durable = Some(Box::new(BlobRef { object: id, bytes: 7, durable: true }));
@@ -263,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn what_of_an_object_does_not_change_is_small() {
+    fn a_record_without_its_boxed_fields_is_small() {
         assert!(
             size_of::<(ObjectId, ObjectRecord)>() <= 80,
             "{}",

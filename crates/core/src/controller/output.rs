@@ -1,6 +1,9 @@
-//! Who is shown what work prints: the client that submitted it or created the actor, if it wants to, or
-//! whoever sees what that client's own task prints. It is decided when the work is taken on; work whose
-//! audience has left is shown to nobody, and what it prints is still in its worker's log.
+//! Which client is shown what work prints (its audience). That is the client that submitted the
+//! task or created the actor, if it wants the output. For a client that runs inside a task or
+//! actor, it is the audience of that task or actor.
+//!
+//! The audience is set when the work is admitted. Output of work whose audience has left is shown
+//! to no client; it is still in the worker's log.
 
 use super::{Controller, Effect, Owner};
 use crate::id::Session;
@@ -9,7 +12,7 @@ use crate::output::{AttributedOutput, Audience, OutputSource, PrintedLines};
 use std::sync::Arc;
 
 impl Controller {
-    /// A client says who is shown what its work prints from now on.
+    /// Sets the audience of all work that a client submits from now on.
     pub(super) fn show_output(&mut self, session: Session, to: Audience) {
         let audience = match to {
             Audience::Nobody => None,
@@ -22,11 +25,11 @@ impl Controller {
             Audience::Nobody | Audience::Me => Some(session),
             Audience::OfSource(source) => self.driver_of(source),
         };
-        let member = self.sessions.get_mut(&session.id).expect("it speaks");
+        let member = self.sessions.get_mut(&session.id).expect("the session is open");
         (member.audience, member.driver) = (audience, driver);
     }
 
-    /// Who is to be shown what new work of this owner prints.
+    /// Returns the audience of new work of this owner.
     pub(super) fn audience_of(&self, owner: Owner) -> Option<Arc<Session>> {
         match owner {
             Owner::Session(session) => self.sessions.get(&session.id)?.audience.clone(),
@@ -34,7 +37,7 @@ impl Controller {
         }
     }
 
-    /// User code at a worker printed something.
+    /// Forwards lines that user code printed at a worker to the audience of that work.
     pub(super) fn printed(
         &mut self,
         worker: Session,
@@ -51,7 +54,8 @@ impl Controller {
         }
     }
 
-    /// What a task or actor that prints is called, and who is shown it.
+    /// Returns the name of a task or actor that prints, and its audience. Returns `None` if it has
+    /// no audience or is forgotten.
     fn name_and_audience(&self, source: OutputSource) -> Option<(&Arc<str>, &Arc<Session>)> {
         match source {
             OutputSource::Task(attempt) => match self.tasks.get(&attempt.task) {

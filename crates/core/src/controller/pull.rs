@@ -1,18 +1,23 @@
-//! Data that a worker is told to bring before anybody there asks for it: what only workers have that are about to
-//! leave, and what is durable and in no store any more.
+//! Pulls that the controller starts itself. It tells a worker to pull data that nothing at that
+//! worker asks for: data of which only draining workers have copies, and durable data that is in no
+//! store any more. Other pulls are up to the workers; they only ask with `Locate`.
 //!
 //! ```text
-//!   Draining: what it has alone ──▶ brought elsewhere, a few at a time ──▶ Emptied, and nothing is left: Leave
-//!   lost, durable: somebody looks for it ──▶ brought from where it was saved ──▶ a copy like any other
+//!   a worker drains: its only copies ──▶ pulled by others, a few at a time ──▶ none left: Leave
+//!   lost durable data is looked for ──▶ pulled from where it was saved ──▶ a copy like any other
 //! ```
 //!
-//! A worker that cannot bring something is not asked for it again; another is. When none is left, what was to be moved
-//! goes with its worker, and what was saved is made anew, if that can be; if not, whoever looks for it next has it
-//! tried again. What was saved waits for a worker that can read it.
+//! - A draining worker may leave when it has reported `Emptied` and no such copy is left to move.
+//! - A worker that could not pull an object is not told to again; another one is.
+//! - When no other worker is left, data that was to be moved is lost with its worker.
+//! - When no worker can read saved data, the data is recomputed if possible. If not, the next
+//!   session that looks for it makes the controller try again.
+//! - Saved data waits while no worker is here that can read it.
 //!
-//! A worker answers each `Bring` once: `Copied` if it has the data by then, however it got it, else `NotBrought`. It may
-//! make the data itself meanwhile, and pass it on. Until it has answered, it is not told to forget that data: its
-//! `Copied` may be on its way already, and would count for a copy that the `Forget` removes.
+//! A worker answers each `Bring` once: `Copied` if it has the data by then, however it got it,
+//! otherwise `NotBrought`. The worker may make the data itself meanwhile, and report it. Until the
+//! worker has answered, the controller does not tell it to forget that data: its `Copied` may be on
+//! its way already, and would count for a copy that the `Forget` removes.
 
 use super::query::WorkerState;
 use super::task::Task;
@@ -23,25 +28,29 @@ use crate::id::{Attempt, ObjectId, Session, SessionId};
 use crate::message::ToWorker;
 use crate::time::Time;
 
-/// Of what a worker has alone that is about to leave, so much is on its way at a time.
+/// The most objects that are moved away from one draining worker at a time.
 const MAX_MOVING: usize = 4;
-/// So many saved values wait to be erased while no worker can; of more than that, the files stay.
+/// The most saved values that wait to be erased while no worker can erase. The files of further
+/// values stay.
 const MAX_TO_ERASE: usize = 100_000;
-/// Of what a worker was told to erase, so much is said to another when it is gone: the latest, which it may not have heard of.
+/// The most erasures of one worker that are remembered. If the worker is lost, another one gets
+/// these latest erasures, since the lost worker may not have received them.
 const MAX_ERASING: usize = 1_000;
 
-/// Somebody brings the data of an object.
+/// A pull that the controller started and that has not ended.
 #[derive(Debug)]
 pub(super) struct PendingPull {
+    /// The worker that pulls.
     at: SessionId,
-    /// Who could not.
+    /// The workers that could not pull the data.
     tried: Vec<SessionId>,
-    /// The worker that is about to leave and has it; nothing if it is brought since it is lost.
+    /// The draining worker that has the data. `None` if the data is pulled because it is lost.
     leaving: Option<SessionId>,
 }
 
 impl Controller {
-    /// Has the data of an object brought: to `first`, if that can. Says whether there is anybody who can.
+    /// Tells a worker, `first` if possible, to pull the data of an object. Returns `false` if no
+    /// worker can.
     fn start_pull(
         &mut self,
         id: ObjectId,
@@ -50,19 +59,19 @@ impl Controller {
         tried: Vec<SessionId>,
         effects: &mut Vec<Effect>,
     ) -> bool {
-        let Some(to) = self.bringer(id, first, &tried) else { return false };
+        let Some(to) = self.worker_to_pull(id, first, &tried) else { return false };
         let from = self.copies(id).unwrap_or_default();
         self.pulls.insert(id, PendingPull { at: to.id, tried, leaving });
-        let worker = self.workers.get_mut(&to.id).expect("it was found");
-        worker.bringing.insert(id);
+        let worker = self.workers.get_mut(&to.id).expect("the worker is here");
+        worker.pulls.insert(id);
         if worker.unanswered.insert(id) {
             effects.push(Effect::ToWorker { to, message: ToWorker::Bring { object: id, from } });
         }
         true
     }
 
-    /// Who can bring the data of an object.
-    fn bringer(
+    /// Chooses the worker that is to pull the data of an object.
+    fn worker_to_pull(
         &self,
         id: ObjectId,
         first: Option<SessionId>,
@@ -80,32 +89,32 @@ impl Controller {
             let here = worker.session.id;
             let healthy = worker.state == WorkerState::Healthy;
             let busy = worker.unanswered.contains(&id);
-            (!healthy, busy, first != Some(here), worker.bringing.len(), here)
+            (!healthy, busy, first != Some(here), worker.pulls.len(), here)
         };
         able.min_by_key(order).map(|worker| worker.session)
     }
 
-    /// Nobody need bring this any more.
+    /// Removes a pull from the pending ones, with its counts at the workers.
     fn end_pull(&mut self, id: ObjectId) -> Option<PendingPull> {
-        let bringing = self.pulls.remove(&id)?;
-        if let Some(worker) = self.workers.get_mut(&bringing.at) {
-            worker.bringing.remove(&id);
+        let pulls = self.pulls.remove(&id)?;
+        if let Some(worker) = self.workers.get_mut(&pulls.at) {
+            worker.pulls.remove(&id);
         }
-        if let Some(leaving) = bringing.leaving.and_then(|id| self.workers.get_mut(&id)) {
+        if let Some(leaving) = pulls.leaving.and_then(|id| self.workers.get_mut(&id)) {
             leaving.moving -= 1;
         }
-        Some(bringing)
+        Some(pulls)
     }
 
-    /// A worker has it now, or nobody holds it any more.
-    pub(super) fn stop_bringing(&mut self, id: ObjectId, effects: &mut Vec<Effect>) {
+    /// Ends the pull of an object, since a worker has its data now or nothing holds it any more.
+    pub(super) fn stop_pull(&mut self, id: ObjectId, effects: &mut Vec<Effect>) {
         self.saved_to_pull.remove(&id);
-        if let Some(leaving) = self.end_pull(id).and_then(|bringing| bringing.leaving) {
+        if let Some(leaving) = self.end_pull(id).and_then(|pulls| pulls.leaving) {
             self.continue_moving_copies(leaving, effects);
         }
     }
 
-    /// A worker could not bring what it was told to.
+    /// Handles a worker's report that it could not pull the data of an object.
     pub(super) fn not_brought(
         &mut self,
         now: Time,
@@ -114,39 +123,42 @@ impl Controller {
         error: Error,
         effects: &mut Vec<Effect>,
     ) {
-        self.workers.get_mut(&worker.id).expect("it speaks").unanswered.remove(&id);
-        if self.pulls.get(&id).is_some_and(|bringing| bringing.at == worker.id)
+        self.workers.get_mut(&worker.id).expect("the worker is here").unanswered.remove(&id);
+        if self.pulls.get(&id).is_some_and(|pulls| pulls.at == worker.id)
             && !self.bring_again(id, effects)
         {
             self.not_read(now, id, error, effects);
         }
     }
 
-    /// A worker is gone that was to bring this.
-    pub(super) fn bringer_gone(&mut self, id: ObjectId, effects: &mut Vec<Effect>) {
+    /// Moves the pull of a worker that is gone to another worker.
+    pub(super) fn pulling_worker_gone(&mut self, id: ObjectId, effects: &mut Vec<Effect>) {
         if !self.bring_again(id, effects) {
             self.saved_to_pull.insert(id);
         }
     }
 
-    /// Another is told to bring what one could not. Says whether there is one; of what is moved, it does not matter.
+    /// Tells another worker to pull what the first one could not. Returns `false` if the data is
+    /// lost and no other worker can pull it. Returns `true` for data that was being moved, in any
+    /// case: it may go with its worker.
     fn bring_again(&mut self, id: ObjectId, effects: &mut Vec<Effect>) -> bool {
-        let PendingPull { at, mut tried, leaving } = self.end_pull(id).expect("it is brought");
+        let PendingPull { at, mut tried, leaving } = self.end_pull(id).expect("a pull is pending");
         tried.push(at);
         let Some(leaving) = leaving else { return self.start_pull(id, None, None, tried, effects) };
         if self.has_only_lasting_copy(leaving, id)
             && self.start_pull(id, None, Some(leaving), tried, effects)
         {
-            self.workers.get_mut(&leaving).expect("it has it").moving += 1;
+            self.workers.get_mut(&leaving).expect("the worker is here").moving += 1;
         } else {
             self.continue_moving_copies(leaving, effects);
         }
         true
     }
 
-    /// The data of an object that is lost is brought from where it was saved, to `first` if that can, or when there is a
-    /// worker that can. Says whether it comes.
-    pub(super) fn bring_saved(
+    /// Starts to pull the lost data of an object from where it was saved: to `first` if that worker
+    /// can, otherwise to any worker, now or when one joins that can. Returns `false` if the data
+    /// was not saved.
+    pub(super) fn pull_saved(
         &mut self,
         id: ObjectId,
         first: Option<SessionId>,
@@ -161,11 +173,11 @@ impl Controller {
         true
     }
 
-    /// What was saved can be read by nobody who is here: it is made anew, if that can be.
+    /// Recomputes saved data that no worker here can read, if possible.
     fn not_read(&mut self, now: Time, id: ObjectId, error: Error, effects: &mut Vec<Effect>) {
-        let object = self.objects.get_mut(&id).expect("it is brought for somebody");
+        let object = self.objects.get_mut(&id).expect("a pulled object is held");
         if !object.is_lost() {
-            return; // It was made anew meanwhile.
+            return; // It was recomputed meanwhile.
         }
         object.add_pending().last_copy_error = Some(error);
         if let Err(error) = self.recompute(now, id, effects) {
@@ -173,21 +185,22 @@ impl Controller {
         }
     }
 
-    /// A worker is here that may read what nobody could.
+    /// Tells a worker that joined to pull saved data that no other worker could read.
     fn pull_unread_saved(&mut self, worker: Session, effects: &mut Vec<Effect>) {
         let mut unread: Vec<ObjectId> =
             std::mem::take(&mut self.saved_to_pull).into_iter().collect();
         unread.sort_unstable();
         for id in unread {
             if self.objects.get(&id).is_some_and(|object| object.is_lost()) {
-                self.bring_saved(id, Some(worker.id), effects);
+                self.pull_saved(id, Some(worker.id), effects);
             }
         }
     }
 
-    /// A worker is about to leave: what nobody else has goes elsewhere.
+    /// Starts to move the objects of a draining worker that only draining workers have to other
+    /// workers.
     pub(super) fn move_data(&mut self, id: SessionId, effects: &mut Vec<Effect>) {
-        let worker = self.workers.get_mut(&id).expect("it drains");
+        let worker = self.workers.get_mut(&id).expect("the worker is here");
         let stored = worker.stored.iter().map(|row| *self.objects.at(*row).0);
         let mut stored: Vec<ObjectId> = stored.collect();
         stored.sort_unstable();
@@ -195,7 +208,8 @@ impl Controller {
         self.continue_moving_copies(id, effects);
     }
 
-    /// A worker that was about to leave is gone. What is on its way may still come; if not, it is lost like any other.
+    /// Forgets the moves away from a draining worker that is gone. Data that is on its way may
+    /// still arrive; otherwise it is lost.
     pub(super) fn stop_moving(&mut self, id: SessionId) {
         let moved = self.pulls.iter().filter(|(_, one)| one.leaving == Some(id));
         let moved: Vec<ObjectId> = moved.map(|(object, _)| *object).collect();
@@ -204,7 +218,7 @@ impl Controller {
         }
     }
 
-    /// A worker that is about to leave has one value more.
+    /// Adds an object that a draining worker just got to those that are moved away from it.
     pub(super) fn move_too(&mut self, worker: Session, id: ObjectId, effects: &mut Vec<Effect>) {
         let row = self.objects.row(&id);
         let record = self.workers.get_mut(&worker.id).filter(|record| record.is_draining());
@@ -215,14 +229,16 @@ impl Controller {
         }
     }
 
-    /// A worker that is about to leave has nothing more to do.
+    /// Handles a draining worker's report that it has no more work: moves the rest of its data, and
+    /// then lets it leave.
     pub(super) fn emptied(&mut self, id: SessionId, effects: &mut Vec<Effect>) {
-        self.workers.get_mut(&id).expect("it speaks").emptied = true;
+        self.workers.get_mut(&id).expect("the worker is here").emptied = true;
         let able = |worker: &WorkerRecord| worker.info.durable && !worker.emptied;
         if self.shutting_down && !self.workers.values().any(able) {
-            self.erase_all(effects); // The cluster ends with this one.
+            self.erase_all(effects); // The cluster ends with this worker.
         }
-        // Who had the rest when it began to leave may be gone since, and others may have come.
+        // The workers that had other copies when it began to drain may be gone, and others may have
+        // joined.
         self.move_data(id, effects);
     }
 
@@ -235,7 +251,8 @@ impl Controller {
         }
     }
 
-    /// Has as much moved as may be at a time; when nothing is left that could be, it may leave.
+    /// Moves as many objects away from a draining worker as may be on their way at a time. Lets the
+    /// worker leave when it has no more work and no object is left to move.
     fn continue_moving_copies(&mut self, id: SessionId, effects: &mut Vec<Effect>) {
         loop {
             let Some(worker) = self.workers.get_mut(&id) else { return };
@@ -247,17 +264,17 @@ impl Controller {
                 && !self.pulls.contains_key(&object)
                 && self.start_pull(object, None, Some(id), Vec::new(), effects)
             {
-                self.workers.get_mut(&id).expect("it has it").moving += 1;
+                self.workers.get_mut(&id).expect("the worker is here").moving += 1;
             }
         }
-        let worker = self.workers.get_mut(&id).expect("it was looked at");
+        let worker = self.workers.get_mut(&id).expect("the worker is here");
         if worker.emptied && worker.moving == 0 && !worker.may_leave {
             worker.may_leave = true;
             effects.push(Effect::ToWorker { to: worker.session, message: ToWorker::Leave });
         }
     }
 
-    /// Whether a worker has the data of an object that would be lost if all went that are about to leave.
+    /// Returns whether a worker has data that would be lost if all draining workers left.
     fn has_only_lasting_copy(&self, id: SessionId, object: ObjectId) -> bool {
         let Some(object) = self.objects.get(&object) else { return false };
         let stays = |at: &SessionId| !self.workers[at].is_draining();
@@ -265,7 +282,8 @@ impl Controller {
         copies.contains(&id) && !object.is_durable() && !copies.iter().any(stays)
     }
 
-    /// A value that was saved is nothing to anybody any more.
+    /// Tells a worker to erase the saved data of an object that nothing needs, or remembers to do
+    /// so when a worker can.
     pub(super) fn erase(&mut self, object: ObjectId, effects: &mut Vec<Effect>) {
         let able = self.workers.values().filter(|worker| worker.info.durable);
         let order = |worker: &&WorkerRecord| {
@@ -273,10 +291,11 @@ impl Controller {
         };
         match able.min_by_key(order).map(|worker| worker.session) {
             Some(to) => {
-                let told = &mut self.workers.get_mut(&to.id).expect("it was found").erasing;
-                told.push_back(object);
-                if told.len() > MAX_ERASING {
-                    told.pop_front();
+                let erasing =
+                    &mut self.workers.get_mut(&to.id).expect("the worker is here").erasing;
+                erasing.push_back(object);
+                if erasing.len() > MAX_ERASING {
+                    erasing.pop_front();
                 }
                 effects.push(Effect::ToWorker { to, message: ToWorker::Erase { object } });
             }
@@ -285,7 +304,8 @@ impl Controller {
         }
     }
 
-    /// A task has failed that may have saved results in an earlier attempt, of whose end nobody has heard.
+    /// Erases the results that a failed task may have saved in an earlier attempt whose end was
+    /// never reported.
     pub(super) fn erase_earlier(&mut self, task: &Task, effects: &mut Vec<Effect>) {
         if task.spec.options.durable && task.attempt > Attempt(1) {
             for object in task.output_objects() {
@@ -296,7 +316,8 @@ impl Controller {
         }
     }
 
-    /// A worker that can sees to what was saved, and could not be read or erased before.
+    /// Tells a worker that joined to pull and erase the saved data that no worker could before, if
+    /// this one can.
     pub(super) fn see_to_saved(&mut self, to: Session, effects: &mut Vec<Effect>) {
         if self.workers[&to.id].info.durable {
             self.pull_unread_saved(to, effects);
@@ -306,26 +327,26 @@ impl Controller {
         }
     }
 
-    /// Panics if what is brought, by whom and for whom, does not add up.
+    /// Panics if the pending pulls and the records of workers and objects do not add up.
     pub(super) fn check_bringing(&self) {
-        for (id, bringing) in &self.pulls {
-            assert!(self.objects.contains_key(id), "{id} is brought for nobody");
-            let at = self.workers.get(&bringing.at);
-            assert!(at.is_some_and(|at| at.bringing.contains(id)), "nobody brings {id}");
+        for (id, pulls) in &self.pulls {
+            assert!(self.objects.contains_key(id), "{id} is pulled, and nothing holds it");
+            let at = self.workers.get(&pulls.at);
+            assert!(at.is_some_and(|at| at.pulls.contains(id)), "no worker lists the pull of {id}");
             assert!(
                 at.is_some_and(|at| at.unanswered.contains(id)),
-                "nobody was told to bring {id}"
+                "no worker was told to pull {id}"
             );
         }
         for id in &self.saved_to_pull {
-            assert!(self.objects.contains_key(id), "{id} is to be read for nobody");
+            assert!(self.objects.contains_key(id), "{id} is to be pulled, and nothing holds it");
         }
-        let brought: usize = self.workers.values().map(|worker| worker.bringing.len()).sum();
-        assert_eq!(brought, self.pulls.len(), "what is brought, counted from both sides");
+        let brought: usize = self.workers.values().map(|worker| worker.pulls.len()).sum();
+        assert_eq!(brought, self.pulls.len(), "pulls, counted from both sides");
         for (id, worker) in &self.workers {
             let moving = self.pulls.values().filter(|one| one.leaving == Some(*id)).count();
-            assert_eq!(moving, worker.moving, "what is moved away from {id}");
-            assert!(worker.is_draining() || worker.to_move.is_empty(), "{id} stays");
+            assert_eq!(moving, worker.moving, "moves away from {id}");
+            assert!(worker.is_draining() || worker.to_move.is_empty(), "{id} does not drain");
         }
     }
 }

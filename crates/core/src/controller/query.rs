@@ -1,4 +1,5 @@
-//! What can be asked: statuses, and the record of what ended. Nothing here changes anything.
+//! Status queries for tasks, actors and workers, and the history of ended tasks. The queries change
+//! nothing.
 
 use super::actor::{ActorPhase, ActorState};
 use super::task::{Task, TaskPhase, TaskPlace};
@@ -15,120 +16,121 @@ use crate::time::Time;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// What a task is doing.
+/// The state of a task, as users see it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum TaskState {
-    /// It waits: for values, for a worker, for its actor, or before a retry.
+    /// The task waits: for values, for a worker, for its actor, or before a retry.
     Pending,
-    /// A worker has it.
+    /// A worker has the task.
     Assigned,
     /// User code runs.
     Running,
-    /// It has its results.
+    /// The task has its results.
     Finished,
-    /// It has an error.
+    /// The task has an error.
     Failed,
-    /// It was cancelled.
+    /// The task was cancelled.
     Cancelled,
 }
 
-/// What a worker is doing.
+/// The state of a worker.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum WorkerState {
-    /// Its session is open, its link is not known to work.
+    /// The session is open. The worker has not reported that its link works.
     Joining,
-    /// It gets work.
+    /// The worker gets work.
     Healthy,
-    /// It has not answered for a while: no new work.
+    /// The worker has not answered for a while, and gets no new work.
     Suspect,
-    /// It finishes what it has and leaves.
+    /// The worker finishes what it has, and leaves.
     Draining,
 }
 
-/// What is known of a task.
+/// The status of a task.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct TaskStatus {
     /// The task.
     pub id: TaskId,
     /// Its function or method.
     pub name: Arc<str>,
-    /// The actor, if it is a call.
+    /// The actor, if the task is a call.
     pub actor: Option<ActorId>,
-    /// What it is doing.
+    /// Its state.
     pub state: TaskState,
-    /// Where it is, or ran last.
+    /// The worker that has the task, or ran it last.
     pub worker: Option<SessionId>,
-    /// How many results it gives.
+    /// How many results the task returns.
     pub returns: u32,
-    /// How often it was tried.
+    /// How many attempts were made.
     pub attempts: Attempt,
-    /// When it was taken on.
+    /// When the task was admitted.
     pub created: Time,
-    /// When it first ran.
+    /// When user code first ran.
     pub started: Option<Time>,
-    /// When it ended.
+    /// When the task ended.
     pub finished: Option<Time>,
-    /// What it failed with.
+    /// The error that the task failed with.
     pub error: Option<Error>,
-    /// Why it waits.
+    /// Why the task waits.
     pub waits_for: Option<String>,
 }
 
-/// What is known of an actor.
+/// The status of an actor.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ActorStatus {
-    /// What was asked for.
+    /// The specification that its creator submitted.
     pub spec: Arc<ActorSpec>,
-    /// What it is doing.
+    /// Its state.
     pub state: ActorState,
-    /// Why it is gone, if it is.
+    /// Why the actor is dead, if it is.
     pub error: Option<Error>,
-    /// Where it is.
+    /// The worker that hosts or creates its instance.
     pub worker: Option<SessionId>,
     /// The address at which that worker listens.
     pub worker_address: Option<Arc<str>>,
-    /// Of its current instance, or its last.
+    /// The epoch of its current instance, or of its last one.
     pub epoch: ActorEpoch,
-    /// How often it was restarted after a loss.
+    /// How many times the actor was restarted after a loss.
     pub restarts: u32,
-    /// When it was taken on.
+    /// When the actor was admitted.
     pub created: Time,
-    /// When it was last called, as far as is known here.
+    /// When the actor was last called, as far as the controller knows.
     pub last_used: Time,
-    /// Calls through the controller that have not ended.
+    /// How many calls through the controller have not ended.
     pub pending_calls: usize,
-    /// Why it waits.
+    /// Why the actor waits.
     pub waits_for: Option<String>,
 }
 
-/// What is known of a worker.
+/// The status of a worker.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct WorkerStatus {
     /// Its session.
     pub session: Session,
-    /// What it said of itself.
+    /// Its description of itself.
     pub info: WorkerInfo,
-    /// What it is doing.
+    /// Its state.
     pub state: WorkerState,
-    /// When it joined.
+    /// When the worker joined.
     pub joined: Time,
-    /// What is free there.
+    /// The resources that are free there.
     pub free: Resources,
-    /// Tasks and calls that are with it.
+    /// How many tasks and calls the worker has.
     pub tasks: usize,
-    /// Actors that are with it.
+    /// How many actor instances the worker hosts.
     pub actors: usize,
-    /// Runtimes of which no executor starts there, and why.
+    /// Runtimes of which no executor starts at the worker, each with the reason.
     pub unable: Vec<(Arc<str>, Error)>,
 }
 
-/// Tasks that ended, the latest of them.
+/// The latest tasks and calls that ended, up to `limit` of each.
 #[derive(Debug)]
 pub(super) struct History {
     limit: usize,
+    /// Tasks and calls through the controller, oldest first.
     order: VecDeque<TaskId>,
     ended: Map<TaskId, EndedTask>,
-    /// Calls that went direct: there are many more of them, so they have a list of their own.
+    /// Direct calls, oldest first. There are many more of them, so they have a list of their own.
     calls: VecDeque<TaskId>,
     ended_calls: Map<TaskId, EndedTask>,
 }
@@ -136,7 +138,7 @@ pub(super) struct History {
 #[derive(Debug)]
 struct EndedTask {
     status: TaskStatus,
-    /// Who is shown what it has left that prints.
+    /// The client that is shown what the task's remaining threads and processes print.
     audience: Option<Arc<Session>>,
 }
 
@@ -180,7 +182,7 @@ impl History {
         remember(&mut self.calls, &mut self.ended_calls, ended, self.limit);
     }
 
-    /// A task runs again: what is known of it is not the last word.
+    /// Removes a task that runs again.
     pub fn forget(&mut self, id: TaskId) {
         if self.ended.remove(&id).is_some() {
             self.order.retain(|other| *other != id);
@@ -192,20 +194,22 @@ impl History {
         Some(&ended.status)
     }
 
-    /// What a task that has ended is called, and who is shown what it has left that prints.
+    /// Returns the name of an ended task, and the client that is shown what its remaining threads
+    /// and processes print.
     pub fn listener(&self, id: TaskId) -> Option<(&Arc<str>, &Arc<Session>)> {
         let ended = self.ended.get(&id)?;
         Some((&ended.status.name, ended.audience.as_ref()?))
     }
 
-    /// All of them, the latest first: tasks and calls through the controller, then direct calls.
+    /// Returns the whole history: tasks and calls through the controller, then direct calls, each
+    /// latest first.
     pub fn latest(&self) -> impl Iterator<Item = &TaskStatus> {
         let tasks = self.order.iter().rev().map(|id| &self.ended[id].status);
         tasks.chain(self.calls.iter().rev().map(|id| &self.ended_calls[id].status))
     }
 }
 
-/// Keeps one, and the latest others up to the limit.
+/// Adds an ended task, and drops the oldest if there are more than `limit`.
 fn remember(
     order: &mut VecDeque<TaskId>,
     known: &mut Map<TaskId, EndedTask>,
@@ -217,7 +221,7 @@ fn remember(
         order.push_back(id);
     }
     if order.len() > limit {
-        let forgotten = order.pop_front().expect("it has one");
+        let forgotten = order.pop_front().expect("the list is not empty");
         known.remove(&forgotten);
     }
 }
@@ -240,19 +244,20 @@ pub(super) fn status_of(task: &Task) -> TaskStatus {
 }
 
 impl Controller {
-    /// Whether this task was submitted before. A call that went direct and is known to have ended was
-    /// not: its caller lost the answer, and may send it again.
+    /// Returns whether this task was submitted before. Returns `false` for a call that went direct
+    /// and has ended: its caller lost the answer, and may send the call again.
     pub(super) fn was_submitted(&self, spec: &TaskSpec) -> bool {
         let is_function = matches!(spec.target, Target::Function(_));
         self.tasks.contains_key(&spec.id) || is_function && self.has_ended(spec.id)
     }
 
-    /// Whether this task or call ended here, as far as is known.
+    /// Returns whether this task or call is known to have ended. A task that the history has
+    /// forgotten still counts if its first result is kept.
     pub(super) fn has_ended(&self, id: TaskId) -> bool {
         self.history.ended.contains_key(&id) || self.objects.contains_key(&ObjectId::of(id, 0))
     }
 
-    /// What is known of a task.
+    /// Returns the status of a task. Fails with `NotFound` if the task is unknown or forgotten.
     pub fn task_status(&self, id: TaskId) -> Result<TaskStatus, Error> {
         if let Some(task) = self.tasks.get(&id) {
             let mut status = status_of(task);
@@ -260,7 +265,9 @@ impl Controller {
             return Ok(status);
         }
         self.history.get(id).cloned().ok_or_else(|| {
-            Error::not_found(format!("no task {id} is known: it never was, or ended too long ago"))
+            Error::not_found(format!(
+                "no task {id} is known: it never existed, or ended too long ago"
+            ))
         })
     }
 
@@ -282,14 +289,15 @@ impl Controller {
             return why;
         }
         let mut why = format!("{} to be free at a worker", demand.resources);
-        // Others may have room: that is of no use to it.
+        // Workers that do not provide it may have room, which does not help.
         if !self.schedule.is_provided_everywhere(&demand.requires) {
             why += &format!(" that provides {:?}", &*demand.requires);
         }
         why
     }
 
-    /// How a task ended: `NotReady` if it has not, `NotFound` if its results are not kept.
+    /// Returns how a task ended. Fails with `NotReady` if the task has not ended, and with
+    /// `NotFound` if its results are not kept.
     pub fn task_result(&self, id: TaskId) -> Result<Outcome, Error> {
         let status = match self.task_status(id) {
             Ok(status) => status,
@@ -308,7 +316,7 @@ impl Controller {
         })
     }
 
-    /// How a task ended that the record has forgotten, if somebody still holds its results.
+    /// Returns the outcome of a task that the history has forgotten, if its results are still held.
     fn kept_results_of(&self, id: TaskId) -> Option<Outcome> {
         let returns = self.objects.get(&ObjectId::of(id, 0))?.returns;
         let results = (0..returns).map(|index| ObjectId::of(id, index));
@@ -317,7 +325,7 @@ impl Controller {
         outcome.filter(|_| returns > 0)
     }
 
-    /// What is known of an actor.
+    /// Returns the status of an actor. Fails with `NotFound` if the actor is unknown or forgotten.
     pub fn actor_status(&self, id: ActorId) -> Result<ActorStatus, Error> {
         let Some(actor) = self.actors.get(&id) else {
             return Err(Error::not_found(format!("no actor {id} is known")));
@@ -346,7 +354,7 @@ impl Controller {
         })
     }
 
-    /// All workers, in the order of their ids.
+    /// Returns the status of all workers, in the order of their ids.
     pub fn list_workers(&self) -> Vec<WorkerStatus> {
         let mut workers: Vec<WorkerStatus> = self
             .workers
@@ -366,34 +374,35 @@ impl Controller {
         workers
     }
 
-    /// Whether this task is known and has not ended.
+    /// Returns whether this task is known and has not ended.
     pub fn is_pending(&self, id: TaskId) -> bool {
         self.tasks.contains_key(&id)
     }
 
-    /// How many tasks have not ended.
+    /// Returns how many tasks have not ended.
     pub fn pending_tasks(&self) -> usize {
         self.tasks.len()
     }
 
-    /// How many objects are kept, and the bytes of their payloads.
+    /// Returns how many objects are kept, and the bytes of their inline payloads.
     pub fn object_count_and_inline_bytes(&self) -> (usize, usize) {
         let bytes = self.objects.values().map(|object| object.inline_bytes()).sum();
         (self.objects.len(), bytes)
     }
 
-    /// How many objects are kept, and the bytes they take with all that belongs to them. Unlike
-    /// [`kept`](Controller::kept) it looks at none of them.
+    /// Returns how many objects are kept, and the bytes that they take with their records. Unlike
+    /// [`object_count_and_inline_bytes`](Controller::object_count_and_inline_bytes), this visits no
+    /// object.
     pub fn object_count_and_bytes(&self) -> (usize, usize) {
         (self.objects.len(), self.object_bytes)
     }
 
-    /// How many sessions are open.
+    /// Returns how many sessions are open.
     pub fn session_count(&self) -> usize {
         self.sessions.len()
     }
 
-    /// Who holds what.
+    /// Returns all holds.
     pub fn holds(&self) -> &crate::hold::Holds {
         &self.holds
     }

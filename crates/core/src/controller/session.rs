@@ -1,4 +1,5 @@
-//! Membership: who is here, since when, and what goes when they go.
+//! Membership: the sessions of clients and workers, their pings and leases, and what ends with a
+//! session.
 
 use super::credit::Credit;
 use super::task::CancelReason;
@@ -14,55 +15,58 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A process that joined.
+/// The record of an open session.
 #[derive(Debug)]
 pub(super) struct SessionRecord {
     pub session: Session,
-    /// Which of its process's requests to join opened it.
+    /// The number of the process's join request that opened the session.
     request: u64,
     pub is_worker: bool,
-    /// Whether it is spoken to. One without a link asks, and is neither told nor pinged.
+    /// Whether the session has a link. The controller sends nothing to a session without a link,
+    /// not even pings; it only answers its requests.
     pub is_linked: bool,
     pub lease: GrantedLease,
     next_ping: Time,
-    /// Who wants to know when it ends: hosts of its calls, clients of its actors.
+    /// The sessions that learn when this one ends: hosts of its calls, clients of its actors.
     pub watchers: Set<SessionId>,
-    /// Sessions whose end it wants to know.
+    /// The sessions whose end this one learns.
     pub watching: Set<SessionId>,
-    /// Its tasks that have not ended.
+    /// The session's tasks that have not ended.
     pub tasks: Set<TaskId>,
-    /// Objects whose value it is to say.
+    /// Objects that the session announced, and whose values it has not sent.
     pub announced: Set<ObjectId>,
-    /// Answers that it is about to give.
+    /// Answers, or items of them, that the session has announced with `Enclose` and that have not
+    /// come.
     pub enclosing: Set<(AttemptId, Option<u32>)>,
-    /// Actors of which it wants to know where they are.
+    /// Actors whose place the session watches.
     pub watched_actors: Set<ActorId>,
-    /// How much it may submit, and how much it has pending.
+    /// How much the session may submit, and how much it has pending.
     pub credit: Credit,
-    /// What it was warned of: once is enough.
+    /// The warnings that the session got. It gets each only once.
     pub warned: BTreeSet<String>,
-    /// Who is shown what its work prints.
+    /// The client that is shown what the session's work prints.
     pub audience: Option<Arc<Session>>,
-    /// The driver that it is part of: itself, or that of the task or actor it runs for. A detached actor's is
-    /// nobody.
+    /// The driver that the session belongs to: itself, or the driver of the task or actor that it
+    /// runs for. `None` for a session that runs for a detached actor.
     pub driver: Option<Session>,
-    /// Actors that it, or what is part of it, created, and that live.
+    /// Living actors of which this session is the driver.
     pub actors: Set<ActorId>,
 }
 
 impl Controller {
-    /// Whether this session lives.
+    /// Returns whether this session is open.
     pub fn is_alive(&self, session: Session) -> bool {
         self.sessions.get(&session.id).is_some_and(|member| member.session == session)
     }
 
-    /// Whether this session lives, and can be told something.
+    /// Returns whether this session is open and has a link, so that messages can be sent to it.
     pub(super) fn is_reachable(&self, session: Session) -> bool {
         let member = self.sessions.get(&session.id);
         member.is_some_and(|member| member.session == session && member.is_linked)
     }
 
-    /// Whether this session may speak; if not, it is told.
+    /// Returns whether this session is open. If it is over, counts its message as fenced and tells
+    /// the process.
     pub(super) fn fence_unless_alive(
         &mut self,
         session: Session,
@@ -146,14 +150,15 @@ impl Controller {
     }
 
     pub(super) fn heard(&mut self, now: Time, session: Session, pong: Pong) {
-        let member = self.sessions.get_mut(&session.id).expect("it speaks");
+        let member = self.sessions.get_mut(&session.id).expect("the session is open");
         member.lease.pong(now, pong);
         if member.is_worker && member.lease.silent_since().is_none() {
             self.trust(session.id);
         }
     }
 
-    /// Pings a session, suspects it, or ends it; then says when to look again.
+    /// Pings a session, suspects its worker, or ends it, as is due. Then sets the timer for the
+    /// next check.
     pub(super) fn check_session(
         &mut self,
         now: Time,
@@ -192,7 +197,8 @@ impl Controller {
         self.timers.insert((next, Timer::CheckSession(id, epoch)));
     }
 
-    /// A session is over: everything it held, ran or asked for goes, in this one step.
+    /// Ends a session. In this one step, its holds are released, its work as a worker is lost, and
+    /// its tasks are stopped.
     pub(super) fn end_session(
         &mut self,
         now: Time,
@@ -205,7 +211,7 @@ impl Controller {
         self.sessions_awaiting_credit.retain(|starved| *starved != id);
         effects.push(Effect::EndSession { session: member.session, cause: cause.clone() });
         for host in &member.watchers {
-            let watcher = self.sessions.get_mut(host).expect("a watcher is taken off when it goes");
+            let watcher = self.sessions.get_mut(host).expect("an ended session watches nothing");
             watcher.watching.remove(&id);
             let (to, session) = (watcher.session, member.session);
             effects.push(if watcher.is_worker {
@@ -215,7 +221,7 @@ impl Controller {
             });
         }
         for watched in &member.watching {
-            let watched = self.sessions.get_mut(watched).expect("it is taken off when it goes");
+            let watched = self.sessions.get_mut(watched).expect("an ended session is not watched");
             watched.watchers.remove(&id);
         }
         for actor in &member.watched_actors {
@@ -229,7 +235,7 @@ impl Controller {
         let mut tasks: Vec<TaskId> = member.tasks.into_iter().collect();
         tasks.sort_unstable();
         for task in tasks {
-            // A call is asked to stop: its actor may be another's.
+            // A call is only asked to stop, not killed: its actor may belong to another session.
             let force = matches!(self.tasks[&task].spec.target, Target::Function(_));
             let mode = CancelMode::from_force(force);
             self.stop_task(now, task, CancelReason::ClientEnded, mode, effects);
@@ -240,9 +246,10 @@ impl Controller {
             self.never_resolved(now, object, effects);
         }
         for (call, item) in member.enclosing {
-            let said = self.enclosed_answers.get_mut(&call).expect("it said so");
-            said.remove(&(item, id));
-            if said.is_empty() {
+            let announcers =
+                self.enclosed_answers.get_mut(&call).expect("the answer was announced");
+            announcers.remove(&(item, id));
+            if announcers.is_empty() {
                 self.enclosed_answers.remove(&call);
             }
             let free = self.holds.release_all(Holder::Enclosed { call, item, by: id });
@@ -255,12 +262,20 @@ impl Controller {
         self.extend_credit_of_waiting(effects);
     }
 
-    /// Somebody asks whether a session lives, and if so to be told when it ends.
+    /// Returns whether a session is open. If it is, `watcher` learns when it ends.
     pub(super) fn watch(&mut self, watcher: Session, session: Session) -> bool {
         let alive = self.is_alive(session);
         if alive && watcher != session {
-            self.sessions.get_mut(&session.id).expect("it lives").watchers.insert(watcher.id);
-            self.sessions.get_mut(&watcher.id).expect("it speaks").watching.insert(session.id);
+            self.sessions
+                .get_mut(&session.id)
+                .expect("the session is open")
+                .watchers
+                .insert(watcher.id);
+            self.sessions
+                .get_mut(&watcher.id)
+                .expect("the session is open")
+                .watching
+                .insert(session.id);
         }
         alive
     }

@@ -1,8 +1,8 @@
-//! The end of a controller in good order: it takes no new work, every worker finishes what it has, and
-//! when the last has left, or the grace is over, the process may end.
+//! The orderly end of a controller. It takes no new work, and every worker finishes what it has.
+//! When the last worker has left, or the grace is over, the process may end.
 //!
-//! What waits for a worker goes on waiting, and ends with the controller. Workers that were drained for
-//! this join the next controller, wherever that is.
+//! Work that waits for a worker goes on waiting, and ends with the controller. The drained workers
+//! join the next controller, wherever that is.
 
 use super::{Controller, Effect, Role, Timer};
 use crate::error::{Error, Ran};
@@ -12,8 +12,8 @@ use crate::time::Time;
 use std::time::Duration;
 
 impl Controller {
-    /// Takes no new work from now on, and has every worker finish what it has until `grace` is over.
-    /// [`Effect::WoundUp`] says when the process may end, once.
+    /// Stops taking new work, and lets every worker finish what it has until `grace` is over.
+    /// [`Effect::AllowExit`] says when the process may end. It comes once.
     pub fn shut_down(&mut self, now: Time, grace: Duration, effects: &mut Vec<Effect>) {
         self.shutting_down = true;
         self.timers.insert((now + grace, Timer::ShutdownDeadline));
@@ -28,7 +28,7 @@ impl Controller {
         self.exit_if_no_workers(effects);
     }
 
-    /// The last worker has left.
+    /// Allows the process to end if the controller shuts down and the last worker has left.
     pub(super) fn exit_if_no_workers(&mut self, effects: &mut Vec<Effect>) {
         if self.shutting_down && self.workers.is_empty() {
             self.allow_exit(effects);
@@ -41,16 +41,17 @@ impl Controller {
         }
     }
 
-    /// Says so if no new work is taken.
+    /// Fails with `Unavailable` if the controller shuts down: it takes no new work.
     pub(super) fn check_takes_work(&self) -> Result<(), Error> {
         if !self.shutting_down {
             return Ok(());
         }
-        let words = "the cluster is about to end, and takes no new work";
+        let words = "the cluster is shutting down, and takes no new work";
         Err(Error::unavailable(Ran::No, words))
     }
 
-    /// Whether whoever joins as this is let in.
+    /// Returns whether a process may join in this role. Workers may not while the controller shuts
+    /// down.
     pub(super) fn lets_in(&self, role: &Role) -> bool {
         match role {
             Role::Client => true,
@@ -58,12 +59,12 @@ impl Controller {
         }
     }
 
-    /// Why somebody was not let in.
+    /// Returns why a request to join in this role was not granted.
     pub fn join_rejection(&self, role: &Role) -> Error {
         let words = if self.lets_in(role) {
             "a later request of the same process was answered already"
         } else {
-            "the cluster is about to end, and takes no more workers"
+            "the cluster is shutting down, and takes no more workers"
         };
         Error::unavailable(Ran::No, words)
     }

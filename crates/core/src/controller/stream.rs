@@ -1,12 +1,15 @@
-//! Streams: what tasks and calls give while they run, item by item, and how far it was taken.
+//! Streams: the items that tasks and calls yield while they run, and how many of them were
+//! consumed.
 //!
-//! An item is an object that its consumer holds before it hears of it: whoever owns the task, or makes the direct
-//! call. Nothing is remembered here of which items came: a task that runs again gives the same ones once more, and
-//! its consumer, who counts them, lets go of those that it had. What is remembered is how many were taken, so
-//! that whoever runs it next need not wait for what it will not be told again.
-//!
-//! A stream that has ended may run again to make items anew whose data was lost. Then nobody takes them: those that are
-//! lost and held become what they were, the others are dropped, and there is always room for the next.
+//! - An item is an object. The consumer holds it before it learns of it. The consumer is the owner
+//!   of the task, or the caller of the direct call.
+//! - The controller does not remember which items came. A task that runs again yields the same
+//!   items once more; the consumer counts them and releases those that it had.
+//! - The controller remembers how many items were consumed, and tells the worker of each attempt.
+//!   Otherwise the next attempt would wait for reports that do not come again.
+//! - A stream that has ended may run again to recompute items whose data was lost. Then there is no
+//!   consumer: items that are lost and held get their data back, the others are dropped, and there
+//!   is always room for the next.
 
 use super::task::{Task, TaskPhase};
 use super::{Controller, Effect, Owner};
@@ -19,22 +22,24 @@ use crate::spec::{DEFAULT_MAX_UNCONSUMED, MAX_ITEMS, TaskSpec, consumed_report_s
 use crate::time::Time;
 use std::collections::BTreeSet;
 
-/// Who gets an item.
+/// The receiver of an item.
 enum Consumer {
     Session(Session),
-    /// Whoever lost it.
-    Restoring,
+    /// No session: the stream runs again to recompute lost items.
+    Recompute,
+    /// No session: the attempt is not current, does not stream, or has no owner.
     Nobody,
 }
 
 impl Controller {
-    /// Says so if nobody could be told of the items of this.
+    /// Fails if a task streams and its owner is not a session with a link: no session could get the
+    /// items.
     pub(super) fn check_consumer(&self, owner: Owner, spec: &TaskSpec) -> Result<(), Error> {
-        let told = match owner {
+        let reachable = match owner {
             Owner::Session(session) => self.is_reachable(session),
             Owner::Cluster | Owner::Recompute => false,
         };
-        if spec.stream_window.is_none() || told {
+        if spec.stream_window.is_none() || reachable {
             return Ok(());
         }
         Err(Error::invalid(
@@ -42,7 +47,8 @@ impl Controller {
         ))
     }
 
-    /// A worker passes on an item.
+    /// Handles an item that user code yielded: gives it to the caller `to` of a direct call,
+    /// otherwise to the owner of the task.
     pub(super) fn yielded(
         &mut self,
         now: Time,
@@ -61,17 +67,17 @@ impl Controller {
             Consumer::Session(to) if index < MAX_ITEMS && self.is_reachable(to) => {
                 self.deliver(now, worker, to, attempt.task, index, value, effects);
             }
-            Consumer::Restoring if index < MAX_ITEMS => {
+            Consumer::Recompute if index < MAX_ITEMS => {
                 self.item_recomputed(now, worker, attempt.task, index, value, effects);
             }
-            Consumer::Session(_) | Consumer::Restoring | Consumer::Nobody => {
+            Consumer::Session(_) | Consumer::Recompute | Consumer::Nobody => {
                 self.discard([&value], Some(worker), effects);
             }
         }
         self.item_came(attempt, index);
     }
 
-    /// An item of a stream that runs again because data was lost.
+    /// Handles an item of a stream that runs again because data was lost.
     fn item_recomputed(
         &mut self,
         now: Time,
@@ -82,8 +88,9 @@ impl Controller {
         effects: &mut Vec<Effect>,
     ) {
         self.item_made(now, worker, ObjectId::item(id, index), value, effects);
-        let task = self.tasks.get_mut(&id).expect("it gives");
-        // An earlier attempt may have come further.
+        let task = self.tasks.get_mut(&id).expect("the task has not ended");
+        // No session consumes the items, so the controller reports them as consumed itself. After
+        // an earlier attempt that came further, `items_taken` may be the larger number.
         if task.items_given.saturating_sub(task.items_taken)
             >= consumed_report_step(task.spec.stream_window.unwrap_or(DEFAULT_MAX_UNCONSUMED))
         {
@@ -92,7 +99,8 @@ impl Controller {
         }
     }
 
-    /// A stream has ended: whoever waits for items that were lost, and that it has not given again, is told.
+    /// Fails the work and the sessions that wait for lost items of a stream that has ended without
+    /// yielding those items again.
     pub(super) fn fail_missing_items(
         &mut self,
         task: &Task,
@@ -104,17 +112,18 @@ impl Controller {
             if object.is_some_and(|object| object.is_lost() && object.is_looked_for()) {
                 let error = outcome.as_ref().err().cloned();
                 let error =
-                    error.unwrap_or_else(|| self.lost_data_error(item, "it was not given again"));
+                    error.unwrap_or_else(|| self.lost_data_error(item, "it was not yielded again"));
                 self.recompute_failed(item, &error, effects);
             }
         }
     }
 
-    /// An item has come: what it names is held by whatever it became.
+    /// Releases what was announced for an item that has come. The object that the item became holds
+    /// what it refers to.
     fn item_came(&mut self, call: AttemptId, index: u32) {
-        let Some(said) = self.enclosed_answers.remove(&call) else { return };
+        let Some(announced) = self.enclosed_answers.remove(&call) else { return };
         let (came, rest): (BTreeSet<_>, BTreeSet<_>) =
-            said.into_iter().partition(|(item, _)| *item == Some(index));
+            announced.into_iter().partition(|(item, _)| *item == Some(index));
         if !rest.is_empty() {
             self.enclosed_answers.insert(call, rest);
         }
@@ -123,7 +132,7 @@ impl Controller {
         }
     }
 
-    /// Who gets the next that this attempt gives, if it is current.
+    /// Counts an item of this attempt, and returns its consumer.
     fn consumer(&mut self, worker: Session, attempt: AttemptId, is_stored: bool) -> Consumer {
         if !self.has_current_attempt(worker, attempt) {
             return Consumer::Nobody;
@@ -138,7 +147,7 @@ impl Controller {
         }
         match task.owner {
             Owner::Session(session) => Consumer::Session(session),
-            Owner::Recompute => Consumer::Restoring,
+            Owner::Recompute => Consumer::Recompute,
             Owner::Cluster => Consumer::Nobody,
         }
     }
@@ -157,7 +166,7 @@ impl Controller {
         self.holds.hold(Holder::Session(to.id), Referent::Object(object));
         self.item_made(now, worker, object, value, effects);
         let made = self.objects.get(&object).and_then(|known| known.value(object));
-        let value = made.expect("it is held, so it was kept");
+        let value = made.expect("a held item is kept");
         let message = ToClient::Yielded { task, index, value };
         effects.push(Effect::ToClient { to, message });
     }
@@ -175,7 +184,7 @@ impl Controller {
         self.object_resolved(now, object, 0, item, Some(worker), effects);
     }
 
-    /// The consumer has taken so many items in all.
+    /// Notes that the consumer has taken `count` items in all, and tells the worker.
     pub(super) fn took(
         &mut self,
         session: Session,
@@ -192,7 +201,7 @@ impl Controller {
         }
     }
 
-    /// Whoever has a task is told how many of its items were taken, if any were.
+    /// Tells the worker that has a task how many of its items were taken, if any were.
     pub(super) fn tell_took(&self, id: TaskId, effects: &mut Vec<Effect>) {
         let task = &self.tasks[&id];
         if let TaskPhase::Placed { worker, .. } = &task.state

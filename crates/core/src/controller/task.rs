@@ -1,8 +1,10 @@
-//! Tasks and their attempts: from submission to exactly one end.
+//! Tasks, from submission to exactly one end.
 //!
-//! A task is in `tasks` until it ends, and in the history after that; ending it takes it out, so it
-//! cannot end twice. An attempt belongs to one worker; what a worker says of an attempt that it does
-//! not have changes nothing.
+//! A task is in `tasks` until it ends, and in the history after that. `end_task` removes it from
+//! `tasks`, so a task cannot end twice.
+//!
+//! What happens to a task while a worker has it is in `attempt.rs`; calls are in `call.rs`;
+//! placement is in [`schedule`](crate::schedule).
 
 use super::object::missing_referent_error;
 use super::query::TaskState;
@@ -18,14 +20,14 @@ use crate::spec::{MAX_RETURNS, Target, TaskSpec};
 use crate::time::Time;
 use std::sync::Arc;
 
-/// Whose a task is.
+/// The owner of a task.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Owner {
-    /// A session's: it is told of the end, and holds the results.
+    /// A session. It learns of the end, and holds the results.
     Session(Session),
-    /// Nobody's: the results are kept for a while.
+    /// No session. The cluster holds the results for a while.
     Cluster,
-    /// Nobody's: it ended before, and runs again for whoever holds its results.
+    /// No session. The task ended before, and runs again to recompute results that are still held.
     Recompute,
 }
 
@@ -33,38 +35,40 @@ pub enum Owner {
 pub(super) struct Task {
     pub spec: Arc<TaskSpec>,
     pub owner: Owner,
-    /// Other sessions that submitted it too, and want to be told.
+    /// Other sessions that submitted the same task, and also learn of its end.
     pub other_submitters: Vec<Session>,
     pub state: TaskPhase,
-    /// The current attempt, or the last; 0 before the first.
+    /// The current attempt, or the last one. 0 before the first.
     pub attempt: Attempt,
-    /// Where it is, or was last.
+    /// The worker that has the task, or had it last.
     pub worker: Option<SessionId>,
-    /// Retries that were paid for.
+    /// How many retries are spent.
     pub retries_spent: u32,
-    /// How many of its items were taken, if it streams.
+    /// How many items the consumer took, if the task streams.
     pub items_taken: u32,
-    /// How many its current attempt gave; up to which there were any whose data is in a store.
+    /// How many items the current attempt yielded.
     pub items_given: u32,
+    /// The end of the range of item indexes in which there were items whose data is in a store.
     pub stored_items_end: u32,
-    /// Why it is to stop, if it is.
+    /// Why the task is to stop, if it is.
     pub cancel_reason: Option<CancelReason>,
-    /// Whether the shell is to be told of its end.
+    /// Whether the shell gets [`Effect::WakeTaskWaiters`] when the task ends.
     pub awaited: bool,
-    /// Who is shown what it prints; shared, since there may be a million of them.
+    /// The client that is shown what the task prints. In an `Arc`, since a million tasks may share
+    /// it.
     pub audience: Option<Arc<Session>>,
     pub created: Time,
     pub started: Option<Time>,
 }
 
-/// Why a task is to stop.
-/// What a task has behind it that runs again after its end.
+/// The past of a task that runs again after its end.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct PriorRun {
-    /// Its last attempt, and the retries that were paid for.
+    /// The last attempt.
     pub attempt: Attempt,
+    /// How many retries are spent.
     pub spent: u32,
-    /// Up to which of its items there were any whose data is in a store.
+    /// The end of the range of item indexes in which there were items whose data is in a store.
     pub items: u32,
 }
 
@@ -73,38 +77,40 @@ impl Task {
         PriorRun { attempt: self.attempt, spent: self.retries_spent, items: self.stored_items_end }
     }
 
-    /// The objects that it makes: its results, and what it gave so far.
+    /// Returns the objects that the task makes: its results, and its items up to
+    /// `stored_items_end`.
     pub fn output_objects(&self) -> impl Iterator<Item = ObjectId> + use<> {
         self.spec.results_and_items(self.stored_items_end)
     }
 }
 
+/// Why a task is to stop.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum CancelReason {
-    /// Somebody asked for it.
+    /// A client or a caller without a link asked for it.
     Asked,
-    /// The session that submitted it is over.
+    /// The session that submitted the task is over.
     ClientEnded,
-    /// It made results anew that nobody holds any more.
+    /// The task recomputed results that nothing holds any more.
     Unwanted,
 }
 
 #[derive(Debug)]
 pub(super) enum TaskPhase {
-    /// So many of the values it needs are missing.
+    /// The task waits for `missing` of the values that it needs.
     Waiting { missing: u32 },
-    /// It runs again when the time has come.
+    /// The task waits for the delay before its next attempt.
     Delayed,
-    /// It waits for a worker.
+    /// The task waits for a worker.
     Queued(Ticket),
-    /// It waits for its actor, as this one of the calls through the controller.
+    /// The call waits for its actor. `number` is its place among the calls through the controller.
     AwaitingActor { number: u64 },
-    /// It is with a worker.
+    /// A worker has the task.
     Placed { worker: SessionId, place: TaskPlace, running: bool },
 }
 
 impl TaskPhase {
-    /// What is seen of it from outside.
+    /// Returns the state that users see.
     pub fn public_state(&self) -> TaskState {
         match self {
             TaskPhase::Placed { running: true, .. } => TaskState::Running,
@@ -117,21 +123,21 @@ impl TaskPhase {
     }
 }
 
-/// What a task has at its worker.
+/// The place of a task at its worker.
 #[derive(Debug)]
 pub(super) enum TaskPlace {
-    /// A grant. `lent` while it waits for other work.
+    /// The task has a grant. Its CPUs are `lent` while the task waits for other work.
     Slot { shape: ShapeId, grant: Grant, lent: bool },
-    /// A place in the backlog.
+    /// The task waits in the worker's backlog.
     Backlog { shape: ShapeId },
-    /// It was asked back from the backlog, for this worker.
+    /// The controller asked for the task back from the backlog, since `idle` has room for it.
     Returning { shape: ShapeId, idle: WorkerIndex },
-    /// A place with its actor, as this one of the calls through the controller.
+    /// The call is with its actor. `number` is its place among the calls through the controller.
     Mailbox { epoch: ActorEpoch, number: u64 },
 }
 
 impl Controller {
-    /// Takes a task on. Submitting the same id again is no error and changes nothing.
+    /// Admits a task. Submitting the same id again is no error and changes nothing.
     pub fn submit(
         &mut self,
         now: Time,
@@ -155,7 +161,7 @@ impl Controller {
         Ok(())
     }
 
-    /// A client's submission: what is wrong with it is its outcome.
+    /// Submits a task for a client. An error becomes the outcome of the task.
     pub(super) fn client_submits(
         &mut self,
         now: Time,
@@ -169,7 +175,7 @@ impl Controller {
         }
         let (owner, bytes) = (Owner::Session(session), spec.args.len());
         let room = match spec.target {
-            // Their number is bounded by what their actor lets wait.
+            // The number of calls is bounded by `max_pending_calls` of their actor.
             Target::Method { .. } => self.check_arguments(owner, bytes),
             Target::Function(_) if self.use_promise(session.id, bytes) => Ok(()),
             Target::Function(_) => self.check_room(owner, bytes),
@@ -186,8 +192,8 @@ impl Controller {
         self.extend_credit(session.id, effects);
     }
 
-    /// A task that is known is submitted by a session: that session holds its results too, and is told
-    /// how it ends, or ended.
+    /// Adds a session to the submitters of a task that was submitted before. The session holds the
+    /// results too, and learns how the task ends or has ended.
     fn submitted_again(&mut self, session: Session, spec: &TaskSpec, effects: &mut Vec<Effect>) {
         if matches!(spec.target, Target::Function(_)) {
             self.use_promise(session.id, spec.args.len());
@@ -218,7 +224,7 @@ impl Controller {
         )))
     }
 
-    /// Takes a task on, of which this is known from before.
+    /// Admits a task, with its past if it runs again after its end.
     pub(super) fn admit(
         &mut self,
         now: Time,
@@ -231,7 +237,7 @@ impl Controller {
         let id = spec.id;
         let results = match owner {
             Owner::Session(session) => {
-                self.sessions.get_mut(&session.id).expect("it speaks").tasks.insert(id);
+                self.sessions.get_mut(&session.id).expect("the session is open").tasks.insert(id);
                 Some(Holder::Session(session.id))
             }
             Owner::Cluster => Some(Holder::Cluster),
@@ -275,26 +281,27 @@ impl Controller {
         }
     }
 
-    /// A value that the task needs arrived.
-    pub(super) fn need_met(&mut self, now: Time, id: TaskId, effects: &mut Vec<Effect>) {
+    /// Makes a waiting task ready if the value that was just resolved was the last one missing.
+    pub(super) fn task_value_ready(&mut self, now: Time, id: TaskId, effects: &mut Vec<Effect>) {
         let Some(task) = self.tasks.get(&id) else { return };
         if !matches!(task.state, TaskPhase::Waiting { .. }) {
             return;
         }
-        // Another that was there may be lost since.
+        // Another value that was there may have been lost since.
         let spec = task.spec.clone();
         let missing = match self.wait_for(now, Work::Task(id), spec.input_objects(), effects) {
             Ok(missing) => missing,
-            Err(error) => return self.need_failed(now, id, &error, effects),
+            Err(error) => return self.task_value_failed(now, id, &error, effects),
         };
-        self.tasks.get_mut(&id).expect("it waits").state = TaskPhase::Waiting { missing };
+        self.tasks.get_mut(&id).expect("the task has not ended").state =
+            TaskPhase::Waiting { missing };
         if missing == 0 && !crate::planted!(WaitingTaskNeverWoken) {
             self.make_ready(now, id, effects);
         }
     }
 
-    /// A value that the task needs will never be.
-    pub(super) fn need_failed(
+    /// Ends a waiting task: a value that it needs will never exist.
+    pub(super) fn task_value_failed(
         &mut self,
         now: Time,
         id: TaskId,
@@ -306,7 +313,7 @@ impl Controller {
         }
     }
 
-    /// Whether arguments and the values that go along with them fit into one message.
+    /// Checks that arguments and the values that are sent along with them fit into one message.
     pub(super) fn check_input(&self, args: &Payload, needs: &[ObjectId]) -> Result<(), Error> {
         if needs.is_empty() {
             return Ok(());
@@ -318,12 +325,12 @@ impl Controller {
             return Ok(());
         }
         Err(Error::too_large(format!(
-            "the arguments and the values that go along with them are {bytes} bytes, the limit is {limit} \
-             (max_input_bytes): pass fewer at a time"
+            "the arguments and the values that are sent along with them are {bytes} bytes, the limit is \
+             {limit} (max_input_bytes): pass fewer at a time"
         )))
     }
 
-    /// Nothing is missing: the task waits for a worker, or for its actor.
+    /// Queues a task that has all its values for a worker, or a call for its actor.
     fn make_ready(&mut self, now: Time, id: TaskId, effects: &mut Vec<Effect>) {
         let spec = &self.tasks[&id].spec;
         if let Err(error) = self.check_input(&spec.args, &spec.needs) {
@@ -357,7 +364,7 @@ impl Controller {
         self.demand(&self.tasks[&id].spec)
     }
 
-    /// The demand of a task on a worker.
+    /// Returns the demand of a task on a worker.
     pub(super) fn demand(&self, spec: &TaskSpec) -> Demand {
         Demand {
             requires: spec.target.name().clone(),
@@ -368,8 +375,8 @@ impl Controller {
         }
     }
 
-    /// The version of Python that made code in these arguments, or in the values that go along with them; 0 if there is no
-    /// code.
+    /// Returns the version of Python that made the code in these arguments, or in the values that
+    /// are sent along with them. Returns 0 if they contain no code.
     pub(super) fn code_version(&self, args: &Payload, needs: &[ObjectId]) -> u32 {
         let values = needs.iter().filter_map(|need| self.objects.get(need));
         let mut versions = values.map(|object| object.code_version());
@@ -379,7 +386,7 @@ impl Controller {
         versions.find(|version| *version != 0).unwrap_or(0)
     }
 
-    /// Says so if too many kinds of work wait already, and this is another.
+    /// Fails with `Exhausted` if too many kinds of work wait already, and this is a further kind.
     pub(super) fn check_shape(&self, demand: impl FnOnce() -> Demand) -> Result<(), Error> {
         let limit = self.config.max_waiting_shapes;
         if self.schedule.waiting_shape_count() < limit || self.schedule.is_waited_for(&demand()) {
@@ -391,7 +398,7 @@ impl Controller {
         )))
     }
 
-    /// Does what the schedule says until it has nothing to say.
+    /// Carries out the steps of the schedule until there are no more.
     pub(super) fn dispatch(&mut self, now: Time, effects: &mut Vec<Effect>) {
         self.process_freed_and_resolved(now, effects);
         while let Some(step) = self.schedule.step() {
@@ -415,20 +422,21 @@ impl Controller {
         self.plan_to_fail(now, effects);
     }
 
-    /// What `work` reads was lost since it was found to be there: it waits for it once more.
+    /// Makes `work` wait for its values again: data that it reads was lost after it had become
+    /// ready.
     fn wait_again(&mut self, now: Time, work: Work, effects: &mut Vec<Effect>) {
         match work {
             Work::Task(id) => {
-                let task = self.tasks.get_mut(&id).expect("what is placed exists");
+                let task = self.tasks.get_mut(&id).expect("placed work exists");
                 task.state = TaskPhase::Waiting { missing: 0 };
                 self.tasks_missing_values += 1;
-                self.need_met(now, id, effects);
+                self.task_value_ready(now, id, effects);
             }
             Work::Actor(id) => self.actor_waits_again(now, id, effects),
         }
     }
 
-    /// Stops a task. Says whether it had not ended.
+    /// Cancels a task. Returns `false` if the task had ended already.
     pub fn cancel(
         &mut self,
         now: Time,
@@ -439,7 +447,8 @@ impl Controller {
         self.stop_task(now, id, CancelReason::Asked, mode, effects)
     }
 
-    /// The same, with the reason.
+    /// Stops a task for the given reason. A task that no worker has ends at once; for any other,
+    /// the worker is told. Returns `false` if the task had ended already.
     pub(super) fn stop_task(
         &mut self,
         now: Time,
@@ -479,8 +488,8 @@ impl Controller {
         self.end_task(now, id, Err(error), effects);
     }
 
-    /// The one end of a task: results are kept for those who hold them, its own holds go, whoever
-    /// waits is told.
+    /// Ends a task. This is the one place where a task ends: results are kept if anything holds
+    /// them, the holds of the task are released, and every session that waits for the end is told.
     pub(super) fn end_task(
         &mut self,
         now: Time,
@@ -499,7 +508,7 @@ impl Controller {
         let stored: Vec<Value> = stored.cloned().collect();
         let outcome =
             outcome.and_then(|values| task.spec.check_results(values)).map_err(Error::bounded);
-        // One that was lost before may have run, whatever became of it this time.
+        // An earlier attempt that was lost may have run user code, however the last attempt ended.
         let outcome = outcome
             .map_err(|error| if task.retries_spent > 0 { error.ran(Ran::Maybe) } else { error });
         let outcome = outcome.and_then(|values| {
@@ -523,7 +532,7 @@ impl Controller {
         if let Owner::Session(owner) = task.owner
             && self.is_alive(owner)
         {
-            self.sessions.get_mut(&owner.id).expect("it lives").tasks.remove(&id);
+            self.sessions.get_mut(&owner.id).expect("the session is open").tasks.remove(&id);
         }
         if task.awaited {
             effects.push(Effect::WakeTaskWaiters(id));
@@ -563,7 +572,7 @@ pub(super) fn cancelled(task: &Task) -> Error {
     let (id, name) = (task.spec.id, task.spec.target.label());
     let mode = match task.cancel_reason {
         Some(CancelReason::ClientEnded) => "was stopped: its client ended",
-        Some(CancelReason::Unwanted) => "was stopped: nobody needs what it made anew",
+        Some(CancelReason::Unwanted) => "was stopped: nothing needs the results it recomputed",
         Some(CancelReason::Asked) | None => "was cancelled",
     };
     Error::cancelled(format!("task {id} ({name}) {mode}")).ran(Ran::Maybe)

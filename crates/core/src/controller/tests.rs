@@ -1,4 +1,5 @@
-//! Stories of a controller: what happens to it, and what it then asks for.
+//! Tests of a controller. Each test sends it events, and checks every effect that it pushes.
+//! [`Rig`] drives the controller, keeps the time, and checks the invariants after every event.
 
 use super::*;
 use crate::error::{Error, ErrorKind, Failure};
@@ -16,28 +17,28 @@ use crate::spec::{ActorOptions, ActorSpec, Budget, Lifetime, RETRY_DELAY, RetryO
 use crate::spec::{Target, TaskOptions, TaskSpec};
 
 mod actors;
-mod bring;
 mod control;
+mod copies;
 mod cycles;
 mod limits;
 mod lists;
 mod objects;
 mod output;
+mod pull;
 mod sessions;
-mod stored;
 mod streams;
 mod tasks;
-mod unknown;
+mod unrunnable;
 mod workers;
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// A controller, the time, and what it asked for that no test has looked at yet.
+/// A controller, the time, and the effects that the test has not looked at yet.
 struct Rig {
     controller: Controller,
     now: Time,
     effects: VecDeque<Effect>,
-    /// Sessions that answer no ping.
+    /// The sessions that answer no ping.
     silent: Vec<Session>,
 }
 
@@ -51,7 +52,7 @@ impl Rig {
         Rig { controller: Controller::new(config), now: Time::ZERO, effects, silent }
     }
 
-    /// Asks something of the controller, and checks that its state adds up.
+    /// Calls the controller, collects the effects, and checks the invariants.
     fn ask<R>(&mut self, ask: impl FnOnce(&mut Controller, Time, &mut Vec<Effect>) -> R) -> R {
         let mut effects = Vec::new();
         let answer = ask(&mut self.controller, self.now, &mut effects);
@@ -72,7 +73,7 @@ impl Rig {
         self.happens(Event::WorkerMessageReceived { session, message });
     }
 
-    /// Time passes. Pings are answered by all but the silent.
+    /// Lets time pass. All sessions but the silent ones answer their pings.
     fn pass(&mut self, time: Duration) {
         let until = self.now + time;
         while let Some(wake) = self.controller.next_wake().filter(|wake| *wake <= until) {
@@ -99,14 +100,14 @@ impl Rig {
         session
     }
 
-    /// A client that is told next what it may submit.
+    /// Joins a client. The next effect is its first promise of room.
     fn promised_client(&mut self, number: u128) -> Session {
         self.happens(joins(SessionId::from_u128(number), 1, Role::Client));
-        let Effect::OpenSession(session) = self.next() else { panic!("it may join") };
+        let Effect::OpenSession(session) = self.next() else { panic!("the client may join") };
         session
     }
 
-    /// A worker with so many CPUs that provides `add`, `mul` and all actors.
+    /// Joins a worker that has `cpus` CPUs and provides `add`, `mul` and all actors.
     fn worker(&mut self, number: u128, cpus: u32) -> Session {
         self.worker_offering(number, Resources::cpus(cpus), false)
     }
@@ -126,7 +127,7 @@ impl Rig {
             WorkerInfo { hostname, resources, provides, store, durable, ..WorkerInfo::default() };
         let id = SessionId::from_u128(number);
         self.happens(joins(id, 1, Role::Worker(info)));
-        let Effect::OpenSession(session) = self.next() else { panic!("it may join") };
+        let Effect::OpenSession(session) = self.next() else { panic!("the worker may join") };
         self.worker_says(session, FromWorker::Joined);
         session
     }
@@ -135,13 +136,14 @@ impl Rig {
         self.client_says(client, FromClient::Submit(Arc::new(spec)));
     }
 
-    /// Submits a task that no session owns.
+    /// Submits a task that the cluster owns.
     fn submit_ownerless(&mut self, spec: TaskSpec) -> Result<(), Error> {
         let spec = Arc::new(spec);
         self.ask(|controller, now, effects| controller.submit(now, Owner::Cluster, spec, effects))
     }
 
-    /// A client creates an actor, and a worker with room for it is told to make its first instance.
+    /// Lets a client create an actor, and checks that `worker` is told to create the first
+    /// instance.
     fn create(&mut self, client: Session, worker: Session, spec: ActorSpec) -> Instance {
         let actor = spec.id;
         self.client_says(client, FromClient::CreateActor(Arc::new(spec)));
@@ -187,30 +189,31 @@ impl Rig {
         assert_eq!(over, session);
     }
 
-    /// The first effect that was not looked at.
+    /// Takes the first effect that the test has not looked at.
     fn next(&mut self) -> Effect {
-        self.effects.pop_front().expect("something is asked for")
+        self.effects.pop_front().expect("there is an effect")
     }
 
-    /// ... which tells this client something.
+    /// Takes the next effect, which must be a message to this client.
     fn next_to_client(&mut self, client: Session) -> ToClient {
-        let Effect::ToClient { to, message } = self.next() else { panic!("a client is told") };
+        let Effect::ToClient { to, message } = self.next() else { panic!("a message to a client") };
         assert_eq!(to, client);
         message
     }
 
-    /// ... which asks something of this worker.
+    /// Takes the next effect, which must be a message to this worker.
     fn next_to_worker(&mut self, worker: Session) -> ToWorker {
-        let Effect::ToWorker { to, message } = self.next() else { panic!("a worker is asked") };
+        let Effect::ToWorker { to, message } = self.next() else { panic!("a message to a worker") };
         assert_eq!(to, worker);
         message
     }
 
-    /// ... which gives this worker this task: with a grant, or into its backlog.
+    /// Takes the next effect, which must assign this task to this worker: with a grant, or into its
+    /// backlog.
     fn gives(&mut self, worker: Session, task: u128, granted: bool) -> (AttemptId, Vec<Value>) {
         let ToWorker::Assign { spec, attempt, values, grant, .. } = self.next_to_worker(worker)
         else {
-            panic!("a task is given out")
+            panic!("a task is assigned")
         };
         assert_eq!((spec.id, grant.is_some()), (task_id(task), granted));
         (AttemptId { task: spec.id, attempt }, values)
@@ -224,7 +227,7 @@ impl Rig {
         self.gives(worker, task, false).0
     }
 
-    /// ... which sends this call to this worker's instance.
+    /// Takes the next effect, which must send this call to this worker's instance.
     fn executes(&mut self, worker: Session, call: u128) -> AttemptId {
         let ToWorker::Execute { spec, attempt, .. } = self.next_to_worker(worker) else {
             panic!("a call is sent")
@@ -233,16 +236,16 @@ impl Rig {
         AttemptId { task: spec.id, attempt }
     }
 
-    /// ... which has this worker make this actor.
+    /// Takes the next effect, which must tell this worker to create an instance of this actor.
     fn instantiates(&mut self, worker: Session, actor: ActorId) -> Instance {
         let ToWorker::Instantiate { spec, epoch, .. } = self.next_to_worker(worker) else {
-            panic!("an instance is made")
+            panic!("an instance is created")
         };
         assert_eq!(spec.id, actor);
         Instance { actor, epoch }
     }
 
-    /// ... which tells this client how its task ended.
+    /// Takes the next effect, which must tell this client how its task ended.
     fn ends(&mut self, client: Session, task: u128) -> Outcome {
         let ToClient::TaskEnded { task: ended, outcome } = self.next_to_client(client) else {
             panic!("a task ends")
@@ -251,13 +254,13 @@ impl Rig {
         outcome
     }
 
-    /// ... which tells this client that the actor can only be waited for.
+    /// Takes the next effect, which must tell this client that the actor is nowhere yet.
     fn is_nowhere(&mut self, client: Session, actor: ActorId) {
         let place = ActorPlace::Nowhere;
         assert_eq!(self.next_to_client(client), ToClient::ActorChanged { actor, place });
     }
 
-    /// ... which tells this client why the actor is gone for good.
+    /// Takes the next effect, which must tell this client why the actor is dead.
     fn is_dead(&mut self, client: Session, id: ActorId) -> Error {
         let ToClient::ActorChanged { actor, place: ActorPlace::Dead(error) } =
             self.next_to_client(client)
@@ -269,7 +272,7 @@ impl Rig {
     }
 
     fn nothing_left(&self) {
-        assert_eq!(self.effects, [], "effects that nobody expected");
+        assert_eq!(self.effects, [], "unexpected effects");
     }
 
     fn holds(&self, client: Session, thing: Referent) -> bool {
@@ -277,11 +280,11 @@ impl Rig {
     }
 
     fn state_of(&self, task: u128) -> TaskState {
-        self.controller.task_status(task_id(task)).expect("it is known").state
+        self.controller.task_status(task_id(task)).expect("the task is known").state
     }
 
     fn why_waits(&self, task: u128) -> String {
-        self.controller.task_status(task_id(task)).unwrap().waits_for.expect("it waits")
+        self.controller.task_status(task_id(task)).unwrap().waits_for.expect("the task waits")
     }
 }
 
@@ -297,7 +300,7 @@ fn value(text: &'static str) -> Value {
     Payload::raw(text).into()
 }
 
-/// `add`: one CPU, one result, three retries.
+/// Returns a task that calls `add`: one CPU, one result, three retries.
 fn task(number: u128) -> TaskSpec {
     TaskSpec {
         id: task_id(number),
@@ -315,7 +318,7 @@ fn task_with(number: u128, options: TaskOptions) -> TaskSpec {
     TaskSpec { options: Arc::new(options), ..task(number) }
 }
 
-/// A task with no retries: whatever costs one ends it.
+/// Returns a task without retries: the first loss ends it.
 fn once(number: u128) -> TaskSpec {
     task_with(number, TaskOptions { max_retries: Budget::Times(0), ..TaskOptions::default() })
 }
@@ -324,7 +327,7 @@ fn call(number: u128, actor: ActorId) -> TaskSpec {
     TaskSpec { target: Target::Method { actor, method: "get".into() }, ..task(number) }
 }
 
-/// A nameless `Counter` without restarts that dies with its last handle.
+/// Returns a nameless `Counter` without restarts that dies with its last handle.
 fn actor(number: u128) -> ActorSpec {
     actor_with(number, ActorOptions::default())
 }
@@ -335,7 +338,7 @@ fn actor_with(number: u128, options: ActorOptions) -> ActorSpec {
         class: "Counter".into(),
         args: Payload::default(),
         needs: Vec::new(),
-        holds: Vec::new(),
+        referents: Vec::new(),
         name: None,
         namespace: "".into(),
         options: Arc::new(options),

@@ -1,8 +1,14 @@
-//! Work that no worker here can run, however much room there is: no program provides it, its code needs another Python, or
-//! no executor starts for it. A worker that can may be about to join, as during a deployment, so such work waits: without end
-//! while there is no worker at all, otherwise for [`Config::unknown_task_wait`](super::Config), and at most a
-//! [tenth](LOOKS_PER_WAIT) or a [second](SHORTEST_PAUSE) longer. Then it fails with the reason. An actor that was ready once
-//! goes on waiting.
+//! Work that no worker here can run, however much room there is: no worker provides it, its code
+//! needs another version of Python, or no executor starts for it.
+//!
+//! A worker that can run the work may be about to join, for example during a deployment. So the
+//! work waits:
+//!
+//! - While there is no worker at all, it waits without end.
+//! - Otherwise it waits for [`Config::unknown_task_wait`](super::Config), and at most a
+//!   [tenth](LOOKS_PER_WAIT) of that or a [second](SHORTEST_PAUSE) longer. Then it fails with the
+//!   reason.
+//! - An actor that was ready once goes on waiting.
 
 use super::actor::{ActorPhase, DeathCause};
 use super::task::TaskPhase;
@@ -12,16 +18,16 @@ use crate::schedule::{Demand, UnrunnableReason, Work};
 use crate::time::Time;
 use std::time::Duration;
 
-/// How often such work is looked at while it may wait.
+/// How many times the controller checks such work during `unknown_task_wait`.
 const LOOKS_PER_WAIT: u32 = 10;
-/// The shortest pause between two looks.
+/// The shortest pause between two checks.
 const SHORTEST_PAUSE: Duration = Duration::from_secs(1);
-/// How many workers are named that cannot run something.
+/// The most entries of `unable`, each a worker and a runtime that it cannot run.
 const MAX_UNABLE_SHOWN: usize = 100;
 
 impl Controller {
-    /// Why no worker here can run work of this demand, if there are workers and none can.
-    pub(super) fn why_unknown(&self, demand: &Demand) -> Option<Error> {
+    /// Returns why no worker here can run work of this demand, if there are workers and none can.
+    pub(super) fn why_unrunnable(&self, demand: &Demand) -> Option<Error> {
         Some(match self.schedule.why_unknown(demand)? {
             UnrunnableReason::Name(words) => Error::not_found(words),
             UnrunnableReason::Version(words) => Error::incompatible(words),
@@ -40,7 +46,7 @@ impl Controller {
         })
     }
 
-    /// Which workers cannot run what, in words; at most 100 of them.
+    /// Returns, in words, which workers cannot run which runtimes, and why. At most 100 entries.
     pub fn unable(&self) -> Vec<String> {
         let mut all: Vec<String> = Vec::new();
         for worker in self.workers.values() {
@@ -55,21 +61,23 @@ impl Controller {
         all
     }
 
-    /// A worker came that can run some of this work: if that worker goes, the wait begins anew.
+    /// Forgets the demands that a worker can run now. If that worker goes, their wait begins again.
     pub(super) fn forget_unknown(&mut self) {
         let schedule = &self.schedule;
         self.unrunnable_since.retain(|demand, _| schedule.is_unknown(demand));
     }
 
-    /// Something waits that no worker here could run: it is looked at again while it waits.
+    /// Starts the checks of [`fail_unknown`](Controller::fail_unknown) if work waits that no worker
+    /// here could run, unless they run already.
     pub(super) fn plan_to_fail(&mut self, now: Time, effects: &mut Vec<Effect>) {
         if !self.fail_planned && !self.shutting_down && self.schedule.infeasible_shapes() > 0 {
-            self.fail_unknown(now, effects);
+            self.fail_unrunnable(now, effects);
         }
     }
 
-    /// Fails what has waited for too long for a worker that can run it.
-    pub(super) fn fail_unknown(&mut self, now: Time, effects: &mut Vec<Effect>) {
+    /// Fails the work that has waited for too long for a worker that can run it, and sets the timer
+    /// for the next check while any such work waits.
+    pub(super) fn fail_unrunnable(&mut self, now: Time, effects: &mut Vec<Effect>) {
         let before = std::mem::take(&mut self.unrunnable_since);
         let wait = self.config.unknown_task_wait;
         let mut late: Vec<(Work, Error)> = Vec::new();
@@ -83,7 +91,7 @@ impl Controller {
             let mut due =
                 work.filter(|work| waits_since(work).is_some_and(|at| at + wait <= now)).peekable();
             if due.peek().is_some()
-                && let Some(error) = self.why_unknown(demand)
+                && let Some(error) = self.why_unrunnable(demand)
             {
                 late.extend(due.map(|work| (work, error.clone())));
             }
@@ -102,12 +110,14 @@ impl Controller {
         let (why, wait) = (error.message(), self.config.unknown_task_wait);
         let words = match wait.is_zero() {
             true => why.to_owned(),
-            false => format!("{why}; none that can came within {wait:?} (unknown_task_wait)"),
+            false => format!(
+                "{why}; no worker that can run it joined within {wait:?} (unknown_task_wait)"
+            ),
         };
         let error = Error::new(error.kind(), words).ran(Ran::No);
         match work {
             Work::Task(id) => {
-                // An end may have taken others with it.
+                // The end of earlier work may have ended this task, too.
                 let Some(TaskPhase::Queued(ticket)) = self.tasks.get(&id).map(|task| &task.state)
                 else {
                     return;
@@ -117,7 +127,8 @@ impl Controller {
             }
             Work::Actor(id) => {
                 let Some(actor) = self.actors.get(&id) else { return };
-                // One that was ready once has state, or others who wait for it: it waits for its worker to come back.
+                // An actor that was ready once has state, or callers that wait for it. It waits for
+                // its worker to come back.
                 if !matches!(actor.phase, ActorPhase::Queued(_)) || actor.was_ready {
                     return;
                 }

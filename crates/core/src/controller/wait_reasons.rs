@@ -1,6 +1,7 @@
-//! Why work waits, counted: each reason is found once for all work that asks for the same, so that it
-//! costs the same with ten tasks waiting or a million. Who waits for long, for what no worker could ever
-//! run, is told.
+//! Why work waits, with counts, and warnings to sessions whose work no worker could ever run.
+//!
+//! Each reason is looked up once for all work of the same demand, so the cost is the same with ten
+//! waiting tasks or a million.
 
 use super::actor::ActorPhase;
 use super::task::TaskPhase;
@@ -13,15 +14,16 @@ use crate::time::Time;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The most reasons that are told apart; what waits for others is counted together.
+/// The most demands that are told apart. Work of further demands is counted together.
 const MAX_REASONS: usize = 100;
-/// For each reason, so many that wait are looked at to see who is to be warned.
+/// The most pieces of waiting work of each demand that are examined for sessions to warn.
 const MAX_LOOKED_AT: usize = 1_000;
-/// A session is warned of so many different things.
+/// The most different warnings that one session gets.
 const MAX_WARNINGS: usize = 100;
 
 impl Controller {
-    /// Why tasks and actors wait, and how many do for each reason; the most frequent first.
+    /// Returns why tasks and actors wait, and how many wait for each reason, the most frequent
+    /// first.
     pub fn waiting(&self) -> Vec<(String, usize)> {
         let mut shapes: Vec<_> = self.schedule.waiting().collect();
         shapes.sort_unstable_by_key(|(_, count)| Reverse(*count));
@@ -52,7 +54,8 @@ impl Controller {
         let with_workers: usize = self.workers.values().map(|worker| worker.attempts.len()).sum();
         let backlogs = self.workers.values().flat_map(|worker| worker.backlog.values());
         let queued_tasks = self.schedule.queued() - queued_actors;
-        // Every task is queued, with a worker, waits for its actor or for values, or is delayed.
+        // Each task is queued, is with a worker, waits for its actor, waits for values, or is
+        // delayed.
         delayed +=
             self.tasks.len() - queued_tasks - with_workers - calls - self.tasks_missing_values;
         others("values that it needs", lacking + self.tasks_missing_values);
@@ -64,10 +67,10 @@ impl Controller {
         reasons
     }
 
-    /// Why work of this demand does not run now, if it is not for want of room: nothing here could ever run
-    /// it, or workers cannot start what could.
+    /// Returns why work of this demand does not run now, unless it only lacks room: no worker here
+    /// could ever run it, or the workers cannot start executors.
     pub(super) fn why_not_placed(&self, demand: &Demand) -> Option<String> {
-        if let Some(unknown) = self.why_unknown(demand) {
+        if let Some(unknown) = self.why_unrunnable(demand) {
             return Some(unknown.message().to_owned());
         }
         let infeasible = self.schedule.why_infeasible(demand);
@@ -78,8 +81,9 @@ impl Controller {
         infeasible
     }
 
-    /// Something waits for a worker: it is looked at again when it has waited for long. What comes after
-    /// it is looked at no later than it is due, since `warn` plans for what is too young.
+    /// Sets the timer for [`warn`](Controller::warn) if work waits for a worker and no timer is
+    /// set. Work that comes later is examined no later than it is due, since `warn` sets a timer
+    /// for work that is too young.
     pub(super) fn plan_to_warn(&mut self, now: Time) {
         if self.schedule.queued() > 0 && !self.warn_planned && !self.shutting_down {
             self.warn_planned = true;
@@ -87,13 +91,14 @@ impl Controller {
         }
     }
 
-    /// Tells whoever asked for something that no worker could run, and has waited for long. If there is
-    /// something of that sort that has not, it looks again when the oldest is due. That happens at most
-    /// once for each warning that is given, since who was told is not waited for.
+    /// Warns the sessions whose work has waited for `warn_after` and could run on no worker. If
+    /// there is such work that has not waited for so long, sets the timer for when the oldest of it
+    /// is due. That happens at most once for each warning, since a session that was warned needs no
+    /// timer.
     pub(super) fn warn(&mut self, now: Time, effects: &mut Vec<Effect>) {
         self.warn_planned = false;
         if self.shutting_down {
-            return; // Nothing that anybody could do about it.
+            return; // No user could do anything about it any more.
         }
         let mut warnings: BTreeSet<(Session, String)> = BTreeSet::new();
         let mut next: Option<Time> = None;
@@ -113,7 +118,7 @@ impl Controller {
             }
         }
         for (to, words) in warnings {
-            let member = self.sessions.get_mut(&to.id).expect("it is to be warned");
+            let member = self.sessions.get_mut(&to.id).expect("the session is open");
             member.warned.insert(words.clone());
             effects.push(Effect::ToClient { to, message: ToClient::Warning { words } });
         }
@@ -123,7 +128,8 @@ impl Controller {
         }
     }
 
-    /// Whether a session listens, was not told this yet, and not too much else.
+    /// Returns whether a session is to get this warning: it has a link, did not get the same
+    /// warning before, and did not get too many others.
     fn is_to_be_warned(&self, session: Session, words: &str) -> bool {
         let member = self.sessions.get(&session.id).filter(|member| member.session == session);
         member.is_some_and(|member| {
@@ -132,7 +138,7 @@ impl Controller {
         })
     }
 
-    /// Since when a piece of work is asked for, if it waits for a worker.
+    /// Returns when a piece of work was submitted, if it waits for a worker.
     pub(super) fn waits_since(&self, work: Work) -> Option<Time> {
         match work {
             Work::Task(id) => {
@@ -146,7 +152,7 @@ impl Controller {
         }
     }
 
-    /// The sessions that asked for a piece of work, or wait to call it.
+    /// Returns the sessions that submitted a task, or that watch an actor to call it.
     fn askers(&self, work: Work) -> Vec<Session> {
         match work {
             Work::Task(id) => {

@@ -1,4 +1,5 @@
-//! Workers: what is with them, and what happens to it when they go.
+//! Workers: the record of each, the dispatch of their messages, when they get work (suspicion,
+//! pauses, draining), and what happens to their work when they leave or are lost.
 
 use super::query::WorkerState;
 use super::{Controller, Effect, SessionEndCause, Timer, WorkerInfo};
@@ -24,40 +25,44 @@ pub(super) struct WorkerRecord {
     pub index: WorkerIndex,
     pub state: WorkerState,
     pub joined: Time,
-    /// No work until then: it could not start an executor.
+    /// Until when the worker gets no work, since it could not start an executor.
     paused_until: Option<Time>,
-    /// Why it could not, until it starts something.
-    lack: Option<SystemLimit>,
-    /// Runtimes of which no executor starts there, and why.
+    /// Which system limit kept it from starting an executor. Cleared when it starts one.
+    system_limit: Option<SystemLimit>,
+    /// Runtimes of which no executor starts at this worker, each with the reason.
     pub unable: BTreeMap<Arc<str>, Error>,
-    /// Tasks that are with it.
+    /// Tasks and calls that the worker has.
     pub attempts: Set<TaskId>,
-    /// Those of them that have no grant yet, in order.
+    /// Tasks among `attempts` that have no grant yet, in order.
     pub backlog: Map<ShapeId, VecDeque<TaskId>>,
-    /// Actors that are with it, or may still be.
+    /// Actor instances that the worker hosts, or may still host.
     pub actors: Map<ActorId, HostedInstance>,
-    /// Objects whose data its store has, by where they stand among all.
+    /// Objects whose data is in the worker's store, by their row in the table of all objects.
     pub stored: Set<Row>,
-    /// Objects whose data it is to bring.
-    pub bringing: Set<ObjectId>,
-    /// Objects that it was told to bring and has not answered for, whether or not they are still wanted.
+    /// Objects whose data the worker is to pull.
+    pub pulls: Set<ObjectId>,
+    /// Objects that the worker was told to pull and has not answered for, even if they are not
+    /// wanted any more.
     pub unanswered: Set<ObjectId>,
-    /// If it is about to leave: what else is to be looked at that it may have alone, how much is moved at the
-    /// moment, and whether it has nothing more to do and waits for that.
+    /// While the worker drains: objects that are still to be checked. Those that only draining
+    /// workers have are moved.
     pub to_move: VecDeque<ObjectId>,
+    /// While the worker drains: how many objects are being moved to other workers.
     pub moving: usize,
-    /// It has nothing more to do.
+    /// Whether the worker drains and has no more work. It waits until its objects are moved.
     pub emptied: bool,
-    /// What it was told to erase lately: if it is gone, it may not have heard of it.
+    /// The objects that the worker was told to erase last. If the worker is lost, the message may
+    /// not have arrived.
     pub erasing: VecDeque<ObjectId>,
-    /// It was told that it may leave.
+    /// Whether the worker was told that it may leave.
     pub may_leave: bool,
 }
 
-/// Of so many runtimes a worker may say that it is unable to run them; it is tried with others.
+/// The most runtimes that a worker can report as unable to run. Beyond that, reports are ignored,
+/// and work of those runtimes is still placed there.
 const MAX_UNABLE: usize = 1_000;
 
-/// An instance of an actor at a worker.
+/// An instance of an actor at a worker, with its grant.
 #[derive(Debug)]
 pub(super) struct HostedInstance {
     pub epoch: ActorEpoch,
@@ -71,8 +76,8 @@ impl WorkerRecord {
     }
 
     pub fn leave_backlog(&mut self, shape: ShapeId, task: TaskId) {
-        let backlog = self.backlog.get_mut(&shape).expect("it is in the backlog");
-        let index = backlog.iter().position(|other| *other == task).expect("it is in the backlog");
+        let backlog = self.backlog.get_mut(&shape).expect("the shape has a backlog");
+        let index = backlog.iter().position(|other| *other == task).expect("the task is in it");
         backlog.remove(index);
         if backlog.is_empty() {
             self.backlog.remove(&shape);
@@ -95,13 +100,13 @@ impl Controller {
             state: WorkerState::Joining,
             joined: now,
             paused_until: None,
-            lack: None,
+            system_limit: None,
             unable: BTreeMap::new(),
             attempts: Set::default(),
             backlog: Map::default(),
             actors: Map::default(),
             stored: Set::default(),
-            bringing: Set::default(),
+            pulls: Set::default(),
             unanswered: Set::default(),
             to_move: VecDeque::new(),
             moving: 0,
@@ -120,11 +125,11 @@ impl Controller {
         effects: &mut Vec<Effect>,
     ) {
         if !self.workers.contains_key(&session.id) {
-            return; // A client that speaks like a worker has nothing to say.
+            return; // A client sent a worker's message: ignored.
         }
         match message {
             FromWorker::Joined => {
-                let worker = self.workers.get_mut(&session.id).expect("it speaks");
+                let worker = self.workers.get_mut(&session.id).expect("the worker is here");
                 if worker.state == WorkerState::Joining {
                     worker.state = WorkerState::Healthy;
                     self.set_open(session.id);
@@ -190,7 +195,7 @@ impl Controller {
         }
     }
 
-    /// New work may be placed with a worker if it is healthy and could start what it was given.
+    /// Opens a worker for new work if it is healthy and not paused, and closes it otherwise.
     pub(super) fn set_open(&mut self, id: SessionId) {
         let worker = &self.workers[&id];
         self.schedule.open(
@@ -199,18 +204,19 @@ impl Controller {
         );
     }
 
-    /// No executor of a runtime starts at a worker: it is passed over for it.
+    /// Notes that no executor of a runtime starts at a worker. The worker gets no work of that
+    /// runtime.
     fn runtime_unable(&mut self, worker: Session, runtime: Arc<str>, error: Error) {
-        let record = self.workers.get_mut(&worker.id).expect("it speaks");
+        let record = self.workers.get_mut(&worker.id).expect("the worker is here");
         if record.unable.len() < MAX_UNABLE || record.unable.contains_key(&runtime) {
             record.unable.insert(runtime, error.bounded());
             self.set_able(worker);
         }
     }
 
-    /// One has started.
+    /// Notes that an executor of a runtime has started at a worker that was unable to start one.
     fn runtime_able(&mut self, worker: Session, runtime: &Arc<str>) {
-        let record = self.workers.get_mut(&worker.id).expect("it speaks");
+        let record = self.workers.get_mut(&worker.id).expect("the worker is here");
         if record.unable.remove(runtime).is_some() {
             self.set_able(worker);
             self.forget_unknown();
@@ -224,7 +230,7 @@ impl Controller {
         self.schedule.set_provides(record.index, Arc::new(provides));
     }
 
-    /// It has not answered for a while: no new work.
+    /// Gives a worker that has not answered for a while no new work.
     pub(super) fn suspect(&mut self, now: Time, id: SessionId, effects: &mut Vec<Effect>) {
         let Some(worker) = self.workers.get_mut(&id) else { return };
         if worker.state == WorkerState::Healthy {
@@ -236,7 +242,7 @@ impl Controller {
         }
     }
 
-    /// It answered.
+    /// Gives a suspected worker work again: it has answered.
     pub(super) fn trust(&mut self, id: SessionId) {
         let Some(worker) = self.workers.get_mut(&id) else { return };
         if worker.state == WorkerState::Suspect {
@@ -245,9 +251,9 @@ impl Controller {
         }
     }
 
-    /// It could not start an executor: no new work for a while.
+    /// Gives a worker that could not start an executor no new work for a while.
     pub(super) fn pause(&mut self, now: Time, id: SessionId) {
-        let worker = self.workers.get_mut(&id).expect("it speaks");
+        let worker = self.workers.get_mut(&id).expect("the worker is here");
         let until = now + self.config.full_pause;
         worker.paused_until = Some(until);
         let epoch = worker.session.epoch;
@@ -266,25 +272,28 @@ impl Controller {
         }
     }
 
-    /// It has started something.
+    /// Notes that a worker has started an executor.
     pub(super) fn clear_system_limit(&mut self, worker: Session) {
         if let Some(worker) = self.workers.get_mut(&worker.id) {
-            worker.lack = None;
+            worker.system_limit = None;
         }
     }
 
-    /// Why no worker that is healthy can start an executor, if they say so.
+    /// Returns why no healthy worker can start an executor, if all of them have reported a system
+    /// limit.
     pub(super) fn why_nothing_starts(&self) -> Option<String> {
         let healthy = || self.workers.values().filter(|one| one.state == WorkerState::Healthy);
-        if healthy().any(|worker| worker.lack.is_none()) {
+        if healthy().any(|worker| worker.system_limit.is_none()) {
             return None;
         }
         let worker = healthy().next()?;
-        let (lack, host) = (worker.lack?, &worker.info.hostname);
-        Some(format!("no worker can start an executor: of the one at {host:?}, {lack}"))
+        let (system_limit, host) = (worker.system_limit?, &worker.info.hostname);
+        Some(format!(
+            "no worker can start an executor: the one at {host:?} says that {system_limit}"
+        ))
     }
 
-    /// A worker gave something back: what that says of the worker.
+    /// Pauses or drains a worker according to its reason for a refusal.
     pub(super) fn note_refusal(
         &mut self,
         now: Time,
@@ -294,18 +303,19 @@ impl Controller {
     ) {
         match reason {
             Refusal::Full => self.pause(now, worker.id),
-            Refusal::SystemLimit(lack) => {
+            Refusal::SystemLimit(system_limit) => {
                 self.pause(now, worker.id);
-                self.workers.get_mut(&worker.id).expect("it speaks").lack = Some(lack);
+                self.workers.get_mut(&worker.id).expect("the worker is here").system_limit =
+                    Some(system_limit);
             }
             Refusal::Draining => self.start_draining(worker.id, effects),
             Refusal::TakenBack | Refusal::NotStarted | Refusal::NotHere => {}
         }
     }
 
-    /// It is about to leave.
+    /// Gives a worker that is about to leave no new work, and starts to move its data.
     pub(super) fn start_draining(&mut self, id: SessionId, effects: &mut Vec<Effect>) {
-        let worker = self.workers.get_mut(&id).expect("it is here");
+        let worker = self.workers.get_mut(&id).expect("the worker is here");
         if !worker.is_draining() {
             worker.state = WorkerState::Draining;
             self.set_open(id);
@@ -313,7 +323,8 @@ impl Controller {
         }
     }
 
-    /// Has a worker finish what it has, move what is left after `grace`, and leave.
+    /// Drains a worker: it finishes what it has, gives up what still runs after `grace`, and
+    /// leaves.
     pub fn drain(
         &mut self,
         now: Time,
@@ -332,7 +343,8 @@ impl Controller {
         Ok(())
     }
 
-    /// A worker goes in good order: what was on its way there never started, and costs nothing.
+    /// Handles the orderly end of a worker. Work that was on its way there never started, and loses
+    /// nothing.
     fn worker_leaves(&mut self, now: Time, session: Session, effects: &mut Vec<Effect>) {
         let worker = &self.workers[&session.id];
         let mut tasks: Vec<TaskId> = worker.attempts.iter().copied().collect();
@@ -344,7 +356,7 @@ impl Controller {
             .collect();
         actors.sort_unstable();
         for task in tasks {
-            // One that went may have taken others with it.
+            // The end of an earlier task may have ended this one, too.
             let Some(attempt) = self.tasks.get(&task).map(|known| known.attempt) else { continue };
             let attempt = AttemptId { task, attempt };
             self.attempt_refused(now, session, attempt, Refusal::Draining, effects);
@@ -355,8 +367,8 @@ impl Controller {
         self.end_session(now, session.id, SessionEndCause::Closed, effects);
     }
 
-    /// A worker's session is over. What it had is lost, or was never started; nothing of it can come
-    /// back, since whatever it says now is fenced.
+    /// Handles the end of a worker's session. Its work is lost or was never started. None of it can
+    /// come back, since every later message from the worker is fenced.
     pub(super) fn worker_gone(
         &mut self,
         now: Time,
@@ -377,10 +389,10 @@ impl Controller {
                 self.erase(object, effects);
             }
         }
-        let mut bringing: Vec<ObjectId> = worker.bringing.into_iter().collect();
-        bringing.sort_unstable();
-        for object in bringing {
-            self.bringer_gone(object, effects);
+        let mut pulls: Vec<ObjectId> = worker.pulls.into_iter().collect();
+        pulls.sort_unstable();
+        for object in pulls {
+            self.pulling_worker_gone(object, effects);
         }
         let mut tasks: Vec<TaskId> = worker.attempts.into_iter().collect();
         tasks.sort_unstable();

@@ -1,7 +1,8 @@
 use super::*;
 use crate::random::Random;
 
-/// Two ends and what is between them; connections lose their tail when they break.
+/// Two ends and the packets between them. A connection that breaks loses the packets that are still
+/// on it.
 struct Wire {
     ends: [Link<u64>; 2],
     between: [VecDeque<Packet<u64>>; 2],
@@ -148,7 +149,7 @@ fn packets_of_an_old_connection_and_earlier_incarnations_change_nothing() {
     assert!(link.connected(1, &mut out));
     link.received(1, Packet::Hello { from: Incarnation(2), knows: None, seen: 0 }, &mut out);
     assert!(link.connected(2, &mut out));
-    assert!(!link.connected(1, &mut out), "a connection that was held up is not wanted");
+    assert!(!link.connected(1, &mut out), "a delayed connection is rejected");
     out.clear();
     link.received(1, Packet::Data { sequence: 1, seen: 0, message: 7 }, &mut out);
     assert_eq!(out, []);
@@ -163,14 +164,14 @@ fn a_peer_that_breaks_the_rules_loses_its_connection() {
         (vec![Packet::Data { sequence: 1, seen: 0, message: 1 }], "data before hello"),
         (vec![Packet::Seen(0)], "acknowledgement before hello"),
         (vec![hello.clone(), hello.clone()], "a second hello"),
-        (vec![hello.clone(), Packet::Seen(1)], "it acknowledges what was not sent"),
+        (vec![hello.clone(), Packet::Seen(1)], "it acknowledges a message that was not sent"),
         (
             vec![hello.clone(), Packet::Data { sequence: 2, seen: 0, message: 1 }],
             "a message is missing before this one",
         ),
         (
             vec![Packet::Hello { from: Incarnation(1), knows: Some(Incarnation(9)), seen: 4 }],
-            "what it has seen is not what it acknowledged",
+            "its hello contradicts its acknowledgements",
         ),
     ];
     for (packets, rule) in cases {

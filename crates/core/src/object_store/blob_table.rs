@@ -1,22 +1,24 @@
-//! All blobs of a store, and in which order those that nobody reads were last used. That order is a list through
-//! the entries: there may be very many, and each takes no more than there is to say of it.
+//! All blobs of a store. The idle ones, which no process has pinned, also form a list in the order
+//! of their last use. The list runs through the entries, since there may be very many blobs and
+//! each entry must be small.
 
 use super::event::BlobId;
 use super::users::BlobUsers;
 use crate::slab::{Row, Slab};
 
-/// What a store knows of a blob.
+/// What a store knows about a blob.
 #[derive(Debug)]
 pub(super) struct Entry {
     pub bytes: u64,
     pub users: BlobUsers,
-    pub place: BlobState,
-    /// The cluster keeps it.
-    pub kept: bool,
-    /// It was asked for ahead of need, and is not filled.
-    pub ahead: bool,
+    pub state: BlobState,
+    /// Whether the cluster retains the blob.
+    pub retained: bool,
+    /// Whether its room was granted ahead of need, and it is not filled yet.
+    pub speculative: bool,
     serial: u32,
-    /// Its neighbours, if it is idle: what was used before it, and after it. Itself where there is none.
+    /// The neighbours in the idle list, if the blob is idle. At an end of the list it is its own
+    /// neighbour.
     links: Option<Links>,
 }
 
@@ -30,12 +32,12 @@ struct Links {
 pub(super) enum BlobState {
     Filling,
     Memory,
-    /// In memory, and being written.
+    /// In memory, and being written to disk.
     Spilling,
     Disk,
-    /// On the disk; it waits for room to come back.
+    /// On disk. It waits for room in memory.
     LoadQueued,
-    /// On the disk, and being read.
+    /// On disk, and being read.
     Loading,
 }
 
@@ -52,21 +54,30 @@ impl BlobState {
     }
 }
 
-/// See the [module](self).
+/// All blobs of a store. See the [module](self).
 #[derive(Debug, Default)]
 pub(super) struct BlobTable {
     entries: Slab<Entry>,
     last_serial: u32,
-    /// Of what is idle: what was not used for longest, and what was used last.
+    /// The ends of the idle list: the blob that was used least recently, and the one that was used
+    /// last.
     ends: Option<(Row, Row)>,
 }
 
 impl BlobTable {
-    /// Adds what is about to be filled.
+    /// Adds a blob that is about to be filled.
     pub fn add(&mut self, bytes: u64, users: BlobUsers, ahead: bool) -> BlobId {
         self.last_serial = self.last_serial.wrapping_add(1);
         let (serial, place) = (self.last_serial, BlobState::Filling);
-        let entry = Entry { bytes, users, place, kept: false, ahead, serial, links: None };
+        let entry = Entry {
+            bytes,
+            users,
+            state: place,
+            retained: false,
+            speculative: ahead,
+            serial,
+            links: None,
+        };
         BlobId::new(self.entries.insert(entry), serial)
     }
 
@@ -84,30 +95,30 @@ impl BlobTable {
         self.entries.remove(blob.row()?)
     }
 
-    /// All of them, in no order.
+    /// Iterates over all blobs, in no particular order.
     pub fn iter(&self) -> impl Iterator<Item = (BlobId, &Entry)> {
         self.entries.iter().map(|(row, entry)| (BlobId::new(row, entry.serial), entry))
     }
 
-    /// Nobody reads it, from now on.
+    /// Puts a blob at the end of the idle list, as the one used last.
     pub fn mark_idle(&mut self, blob: BlobId) {
         self.mark_busy(blob);
-        let this = blob.row().expect("it is there");
+        let this = blob.row().expect("an idle blob exists");
         let (first, before) = self.ends.unwrap_or((this, this));
         if before != this {
             self.links(before).after = this;
         }
         self.ends = Some((first, this));
-        let entry = self.entries.get_mut(this).expect("it is there");
+        let entry = self.entries.get_mut(this).expect("an idle blob exists");
         entry.links = Some(Links { before, after: this });
     }
 
-    /// Somebody does, or it is about to go.
+    /// Removes a blob from the idle list, because it was pinned, spilled or removed.
     pub fn mark_busy(&mut self, blob: BlobId) {
-        let entry = self.get_mut(blob).expect("it is there");
+        let entry = self.get_mut(blob).expect("a busy blob exists");
         let Some(Links { before, after }) = entry.links.take() else { return };
-        let this = blob.row().expect("it is there");
-        let (first, last) = self.ends.expect("it was idle");
+        let this = blob.row().expect("a busy blob exists");
+        let (first, last) = self.ends.expect("the list has an idle blob");
         match (before == this, after == this) {
             (true, true) => self.ends = None,
             (true, false) => {
@@ -126,26 +137,26 @@ impl BlobTable {
     }
 
     fn links(&mut self, row: Row) -> &mut Links {
-        let entry = self.entries.get_mut(row).expect("a neighbour is there");
+        let entry = self.entries.get_mut(row).expect("a neighbour exists");
         entry.links.as_mut().expect("a neighbour is idle")
     }
 
-    /// What nobody has read for longest, and nobody does; from now on it is busy.
+    /// Removes and returns the least recently used idle blob.
     pub fn take_oldest(&mut self) -> Option<BlobId> {
         let (first, _) = self.ends?;
-        let entry = self.entries.get(first).expect("it is idle");
+        let entry = self.entries.get(first).expect("a listed blob exists");
         let blob = BlobId::new(first, entry.serial);
         self.mark_busy(blob);
         Some(blob)
     }
 
-    /// What is idle, the oldest first.
+    /// Returns the idle blobs, least recently used first.
     pub fn idle(&self) -> Vec<BlobId> {
         let mut all = Vec::new();
         let mut next = self.ends.map(|(first, _)| first);
         while let Some(row) = next {
-            let entry = self.entries.get(row).expect("it is idle");
-            let links = entry.links.expect("it is idle");
+            let entry = self.entries.get(row).expect("a listed blob exists");
+            let links = entry.links.expect("a listed blob is idle");
             all.push(BlobId::new(row, entry.serial));
             next = (links.after != row).then_some(links.after);
         }
@@ -164,48 +175,48 @@ mod tests {
     fn what_is_idle_is_in_the_order_of_its_last_use() {
         for seed in 0..100 {
             let mut random = Random::new(seed);
-            let (mut shelf, mut all, mut idle) = (BlobTable::default(), Vec::new(), Vec::new());
+            let (mut table, mut all, mut idle) = (BlobTable::default(), Vec::new(), Vec::new());
             for _ in 0..500 {
                 let chosen =
                     (!all.is_empty()).then(|| all[random.below(all.len() as u64) as usize]);
                 match (random.below(5), chosen) {
                     (0, _) | (_, None) => {
-                        all.push(shelf.add(1, BlobUsers::who_fills(ProcessId(1)), false))
+                        all.push(table.add(1, BlobUsers::who_fills(ProcessId(1)), false))
                     }
                     (1, Some(blob)) => {
-                        assert!(shelf.remove(blob).is_some() && shelf.get(blob).is_none());
+                        assert!(table.remove(blob).is_some() && table.get(blob).is_none());
                         all.retain(|one| *one != blob);
                         idle.retain(|one| *one != blob);
                     }
                     (2, Some(blob)) => {
-                        shelf.mark_busy(blob);
+                        table.mark_busy(blob);
                         idle.retain(|one| *one != blob);
                     }
                     (3, _) => {
                         let oldest = (!idle.is_empty()).then(|| idle.remove(0));
-                        assert_eq!(shelf.take_oldest(), oldest);
+                        assert_eq!(table.take_oldest(), oldest);
                     }
                     (_, Some(blob)) => {
-                        shelf.mark_idle(blob);
+                        table.mark_idle(blob);
                         idle.retain(|one| *one != blob);
                         idle.push(blob);
                     }
                 }
-                assert_eq!(shelf.idle(), idle);
+                assert_eq!(table.idle(), idle);
             }
-            assert_eq!(shelf.iter().count(), all.len());
+            assert_eq!(table.iter().count(), all.len());
         }
     }
 
     #[test]
     fn what_is_known_of_a_blob_is_small_and_none_is_taken_for_another() {
         assert!(size_of::<Entry>() <= 32, "{}", size_of::<Entry>());
-        let mut shelf = BlobTable::default();
-        let first = shelf.add(1, BlobUsers::default(), false);
-        shelf.remove(first);
-        let second = shelf.add(2, BlobUsers::default(), false);
-        assert_eq!((first.row(), shelf.get(first).is_none()), (second.row(), true));
-        assert!(shelf.get_mut(first).is_none() && shelf.remove(first).is_none());
-        assert_eq!(shelf.get(second).map(|entry| entry.bytes), Some(2));
+        let mut table = BlobTable::default();
+        let first = table.add(1, BlobUsers::default(), false);
+        table.remove(first);
+        let second = table.add(2, BlobUsers::default(), false);
+        assert_eq!((first.row(), table.get(first).is_none()), (second.row(), true));
+        assert!(table.get_mut(first).is_none() && table.remove(first).is_none());
+        assert_eq!(table.get(second).map(|entry| entry.bytes), Some(2));
     }
 }

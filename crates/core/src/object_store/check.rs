@@ -1,62 +1,66 @@
-//! What must be true of a store after every event.
+//! The invariants of an object store, checked after every event.
 
 use super::blob_table::BlobState;
 use super::{BlobId, ObjectStore, RoomPurpose};
 use crate::map::Set;
 
 impl ObjectStore {
-    /// Panics if the books do not add up.
+    /// Panics if the state is inconsistent.
     pub fn check_invariants(&self) {
         let sum = |is: fn(BlobState) -> bool| -> u64 {
             self.blobs
                 .iter()
                 .map(|(_, entry)| entry)
-                .filter(|entry| is(entry.place))
+                .filter(|entry| is(entry.state))
                 .map(|entry| entry.bytes)
                 .sum()
         };
-        assert_eq!(self.used, sum(BlobState::is_in_memory), "memory that is taken");
-        let ahead = self.blobs.iter().map(|(_, entry)| entry).filter(|entry| entry.ahead);
-        assert_eq!(self.ahead, ahead.map(|entry| entry.bytes).sum::<u64>(), "room ahead of need");
-        assert_eq!(self.spilled, sum(BlobState::is_on_disk), "room on the disk that is taken");
-        assert!(self.used <= self.config.limit, "more memory than there may be");
+        assert_eq!(self.used, sum(BlobState::is_in_memory), "bytes in memory");
+        let ahead = self.blobs.iter().map(|(_, entry)| entry).filter(|entry| entry.speculative);
+        assert_eq!(self.ahead, ahead.map(|entry| entry.bytes).sum::<u64>(), "bytes ahead of need");
+        assert_eq!(self.spilled, sum(BlobState::is_on_disk), "bytes on disk");
+        assert!(self.used <= self.config.limit, "more memory than the limit");
         let leaving = |place| place == BlobState::Spilling;
-        assert_eq!(self.leaving_bytes, sum(leaving), "memory of what goes to the disk");
+        assert_eq!(self.spilling_bytes, sum(leaving), "bytes that are being spilled");
         let waiting: u64 = self.waiting.iter().map(|waiting| waiting.bytes).sum();
-        assert_eq!(self.waiting_bytes, waiting, "what is waited for");
-        assert!(self.waiting.iter().is_sorted_by_key(|waiting| waiting.since), "the first first");
+        assert_eq!(self.waiting_bytes, waiting, "bytes that requests wait for");
+        assert!(self.waiting.iter().is_sorted_by_key(|waiting| waiting.since), "requests in order");
         let idle: Set<BlobId> = self.blobs.idle().into_iter().collect();
         for (blob, entry) in self.blobs.iter() {
             let blob = &blob;
-            let should = entry.place == BlobState::Memory && !entry.users.is_pinned();
+            let should = entry.state == BlobState::Memory && !entry.users.is_pinned();
             assert_eq!(idle.contains(blob), should, "{blob:?} is idle: {entry:?}");
-            assert_eq!(self.leaving.contains(blob), entry.place == BlobState::Spilling, "{blob:?}");
+            assert_eq!(
+                self.spilling.contains(blob),
+                entry.state == BlobState::Spilling,
+                "{blob:?}"
+            );
             assert!(
-                !entry.ahead || entry.place == BlobState::Filling,
-                "{blob:?} is filled: {entry:?}"
+                !entry.speculative || entry.state == BlobState::Filling,
+                "{blob:?} is filled, and ahead of need: {entry:?}"
             );
             let filled = entry.users.filled_by().is_none();
-            assert_eq!(filled, entry.place != BlobState::Filling, "{blob:?}: {entry:?}");
+            assert_eq!(filled, entry.state != BlobState::Filling, "{blob:?}: {entry:?}");
             for process in entry.users.readers().copied().chain(entry.users.owner()) {
                 assert!(self.processes[&process].contains(blob), "{process:?} has {blob:?}");
             }
             let waits = self
                 .waiting
                 .iter()
-                .filter(|waiting| waiting.why == RoomPurpose::Load(*blob))
+                .filter(|waiting| waiting.purpose == RoomPurpose::Load(*blob))
                 .count();
-            assert_eq!(waits, usize::from(entry.place == BlobState::LoadQueued), "{blob:?}");
-            let comes = matches!(entry.place, BlobState::LoadQueued | BlobState::Loading);
-            assert_eq!(self.wanted.contains(blob), comes, "{blob:?} is wanted");
+            assert_eq!(waits, usize::from(entry.state == BlobState::LoadQueued), "{blob:?}");
+            let comes = matches!(entry.state, BlobState::LoadQueued | BlobState::Loading);
+            assert_eq!(self.load_queue.contains(blob), comes, "{blob:?} is wanted");
             if !comes {
-                assert!(!entry.users.is_wanted(), "{blob:?} is here, or nobody fetches it");
+                assert!(!entry.users.is_wanted(), "{blob:?} has requests and is not being loaded");
             }
-            if !entry.kept && !entry.users.is_needed() && !entry.users.is_wanted() {
+            if !entry.retained && !entry.users.is_needed() && !entry.users.is_wanted() {
                 let ends = matches!(
-                    entry.place,
+                    entry.state,
                     BlobState::Filling | BlobState::Spilling | BlobState::Loading
                 );
-                assert!(ends, "{blob:?} is nobody's: {entry:?}");
+                assert!(ends, "{blob:?} has no users and was not dropped: {entry:?}");
             }
         }
     }

@@ -1,10 +1,11 @@
-//! What happens to a node's store, and what it asks of its shell.
+//! The events and effects of a node's object store.
 
 use crate::error::Error;
 use crate::slab::Row;
 
-/// A large value in this store. No two have the same, also of those that are gone: below is where it stands among
-/// those that are there, above a number that grows with each, and begins anew only after four billion.
+/// Names a large value in this store. The low half is its row among the existing blobs. The high
+/// half is a serial number that grows with each blob. It wraps around after four billion blobs, and
+/// until then no id is used again.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct BlobId(pub u64);
 
@@ -13,7 +14,7 @@ impl BlobId {
         BlobId(u64::from(serial) << 32 | u64::from(row.number()))
     }
 
-    /// Whatever number it is, which others may have sent.
+    /// Returns the row. It may not exist, since other processes can send any number.
     pub(super) fn row(self) -> Option<Row> {
         Row::from_number(self.0 as u32)
     }
@@ -27,70 +28,73 @@ impl BlobId {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct ProcessId(pub u64);
 
-/// A question that is answered once, by [`Effect::Grant`], [`Effect::Give`], [`Effect::Refuse`] or [`Effect::RefuseLost`].
+/// A request, answered once: by [`Effect::GrantRoom`], [`Effect::GrantPin`], [`Effect::Refuse`] or
+/// [`Effect::RefuseLost`].
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct RequestId(pub u64);
 
-/// What happened.
+/// An event, from the store's point of view.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[allow(missing_docs)] // Of fields only: each variant's sentence names its own.
 pub enum Event {
-    /// A process wants to make something of this size; or is likely to, soon: then it is answered at once, and gets
-    /// room only where there is much.
+    /// A process wants to create a blob of this size. If `speculative`, it is only likely to need
+    /// one soon. Such a request is answered at once, and is granted room only if there is plenty.
     CreateRequested { request: RequestId, process: ProcessId, bytes: u64, speculative: bool },
-    /// Its maker has filled it: from now on it is read, and does not change. It is its maker's until that ends or
-    /// disowns it.
+    /// The owner has filled the blob. From now on it can be read and does not change. It belongs to
+    /// its owner until the owner ends or disowns it.
     Sealed { blob: BlobId },
-    /// Its maker does not fill it.
+    /// The process that was to fill the blob does not.
     Abandoned { blob: BlobId },
-    /// Its maker needs it no longer: the cluster keeps it, or nobody wants it.
+    /// The owner does not need the blob any more: the cluster retains it, or has no use for it.
     Disowned { blob: BlobId },
-    /// The cluster keeps it, until it is forgotten.
+    /// The cluster retains the blob, until `Forgotten`.
     Retained { blob: BlobId },
-    /// The cluster keeps it no longer.
+    /// The cluster does not retain the blob any more.
     Forgotten { blob: BlobId },
-    /// A process wants to read it.
+    /// A process wants to read a blob.
     PinRequested { request: RequestId, process: ProcessId, blob: BlobId },
-    /// A process reads it no longer; as often as it was given it.
+    /// A process returns one of its pins.
     Unpinned { process: ProcessId, blob: BlobId },
-    /// Whoever asked this does not want to know any more. If it is not answered yet, it is refused.
+    /// A request was cancelled. If it is not answered yet, it is refused.
     RequestCancelled { request: RequestId },
-    /// A process has made a copy of itself.
+    /// A process has forked.
     Forked { process: ProcessId },
-    /// A process is gone, and all that it started.
+    /// A process is gone, and everything that it started.
     ProcessGone { process: ProcessId },
-    /// It is on the disk, or why not.
+    /// A spill ended. The blob is on disk, or the spill failed.
     SpillEnded { blob: BlobId, result: Result<(), Error> },
-    /// It is back in memory, or why not: it is as it was if there was no memory for it, and lost otherwise.
+    /// A load ended. The blob is in memory, or the load failed. It stays on disk if memory was
+    /// exhausted. Otherwise it is lost.
     LoadEnded { blob: BlobId, result: Result<(), Error> },
-    /// The time has come that [`next_wake`](super::Store::next_wake) named, or later.
+    /// The time that [`next_wake`](super::ObjectStore::next_wake) returned has come.
     TimePassed,
 }
 
-/// What is to be done, in this order.
+/// An action for the shell. The shell does them in order.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[allow(missing_docs)] // Of fields only: each variant's sentence names its own.
 pub enum Effect {
-    /// Give the asker memory for it.
+    /// Grant the requester memory for a new blob.
     GrantRoom { request: RequestId, blob: BlobId, bytes: u64 },
-    /// Show it to the asker.
+    /// Grant the requester a pin.
     GrantPin { request: RequestId, blob: BlobId },
-    /// Tell the asker that it is not to be.
+    /// Refuse a request, with this error.
     Refuse { request: RequestId, error: Error },
-    /// Write it to the disk, and say when that has [ended](Event::SpillEnded). Its memory stays.
+    /// Write a blob to disk, and report its [end](Event::SpillEnded). Its memory stays.
     Spill { blob: BlobId },
-    /// Its memory is free: it is on the disk.
+    /// Free the memory of a blob that is on disk.
     FreeMemory { blob: BlobId },
-    /// Read it back from the disk, and say when that has [ended](Event::LoadEnded).
+    /// Read a blob from disk, and report its [end](Event::LoadEnded).
     Load { blob: BlobId, bytes: u64 },
-    /// It is in memory again: its room on the disk is free.
+    /// Free the disk space of a blob that is in memory again.
     FreeDisk { blob: BlobId },
-    /// Nobody needs it any more: whatever it has is free.
+    /// Free everything of a blob that is not needed any more.
     Drop { blob: BlobId },
-    /// Memory that nobody uses goes back to the system: none was needed for some time.
+    /// Return free memory to the system, since none was freed for some time.
     TrimMemory,
-    /// It cannot be read back: the cluster does not have it here any more.
+    /// Report that the cluster has lost its copy here: a blob cannot be read back from disk.
     Lost { blob: BlobId, error: Error },
-    /// What the asker wants to read was lost on its way: have it looked for elsewhere.
+    /// Refuse a pin, because the blob was lost while it was loaded. The requester may find another
+    /// copy.
     RefuseLost { request: RequestId, error: Error },
 }

@@ -5,7 +5,7 @@ const LIMIT: u64 = 100;
 const ONE: ProcessId = ProcessId(1);
 const TWO: ProcessId = ProcessId(2);
 
-/// A store, and whoever asks it: what it says is taken down.
+/// A store, and the effects of its events.
 struct Rig {
     store: ObjectStore,
     now: Time,
@@ -38,7 +38,7 @@ impl Rig {
         )
     }
 
-    /// Something that is sealed, kept by the cluster, and read by nobody.
+    /// Creates a blob that is sealed, retained by the cluster, and not pinned.
     fn kept(&mut self, bytes: u64) -> BlobId {
         let (request, effects) = self.create(ONE, bytes);
         let [Effect::GrantRoom { request: same, blob, .. }] = effects[..] else {
@@ -69,7 +69,7 @@ impl Rig {
     fn pass(&mut self, seconds: u64) -> Vec<Effect> {
         self.now = self.now + Duration::from_secs(seconds);
         let mut effects = self.handle(Event::TimePassed);
-        effects.retain(|effect| *effect != Effect::TrimMemory); // It changes nothing for anybody.
+        effects.retain(|effect| *effect != Effect::TrimMemory); // Trimming changes no blob.
         effects
     }
 }
@@ -86,7 +86,7 @@ fn what_neither_the_cluster_keeps_nor_anybody_reads_is_dropped() {
     let mut rig = rig(true);
     let blob = rig.kept(10);
     rig.pinned(TWO, blob);
-    assert_eq!(rig.handle(Event::Forgotten { blob }), [], "somebody reads it");
+    assert_eq!(rig.handle(Event::Forgotten { blob }), [], "a process reads it");
     assert_eq!(rig.handle(Event::Unpinned { process: TWO, blob }), [Effect::Drop { blob }]);
     assert_eq!(rig.store.used(), 0);
     assert!(error(&rig.pin(TWO, blob).1).contains("is not in this store"));
@@ -116,7 +116,7 @@ fn pins_go_with_their_process_and_only_those() {
     rig.pinned(TWO, blob);
     assert_eq!(rig.handle(Event::Forgotten { blob }), []);
     assert_eq!(rig.handle(Event::ProcessGone { process: ONE }), []);
-    assert_eq!(rig.handle(Event::Unpinned { process: TWO, blob }), [], "it was given twice");
+    assert_eq!(rig.handle(Event::Unpinned { process: TWO, blob }), [], "it was pinned twice");
     assert_eq!(rig.handle(Event::Unpinned { process: TWO, blob }), [Effect::Drop { blob }]);
 }
 
@@ -164,7 +164,7 @@ fn what_is_on_the_disk_is_read_back_for_whoever_wants_it() {
     let [_, Effect::GrantRoom { blob: other, .. }] = effects[..] else { panic!("{effects:?}") };
     assert_eq!(rig.handle(Event::Sealed { blob: other }), []);
     rig.pinned(TWO, other);
-    // Both wait for the same, and the second one makes room.
+    // Both wait for the same blob, and the second one makes room.
     let (one, effects) = rig.pin(ONE, first);
     assert_eq!(effects.len(), 1, "{effects:?}");
     let (two, none) = rig.pin(TWO, first);
@@ -186,7 +186,7 @@ fn what_is_on_the_disk_is_read_back_for_whoever_wants_it() {
 fn what_its_maker_has_not_passed_on_goes_to_the_disk_too() {
     let mut rig = rig(true);
     let mut made = Vec::new();
-    // One process makes more than there is room for before anybody hears of it.
+    // One process creates more than there is room for before the cluster hears of it.
     for _ in 0..3 {
         let (_, effects) = rig.create(ONE, 60);
         let blob = match (effects.as_slice(), made.last().copied()) {
@@ -207,7 +207,7 @@ fn what_its_maker_has_not_passed_on_goes_to_the_disk_too() {
     }
     for blob in &made[..2] {
         assert_eq!(rig.handle(Event::Retained { blob: *blob }), []);
-        assert_eq!(rig.handle(Event::Disowned { blob: *blob }), [], "the cluster keeps it");
+        assert_eq!(rig.handle(Event::Disowned { blob: *blob }), [], "the cluster retains it");
     }
     assert_eq!(rig.handle(Event::Disowned { blob: made[2] }), [Effect::Drop { blob: made[2] }]);
     assert_eq!((rig.store.used(), rig.store.spilled()), (0, 120));
@@ -246,19 +246,19 @@ fn room_ahead_of_need_is_given_where_there_is_much_and_makes_nobody_wait() {
     let is_refused = |effects: Vec<Effect>| matches!(effects[..], [Effect::Refuse { .. }]);
     let granted = ahead(&mut rig, 10);
     let [Effect::GrantRoom { blob, bytes: 10, .. }] = granted[..] else { panic!("{granted:?}") };
-    assert!(is_refused(ahead(&mut rig, 3)), "others have some");
+    assert!(is_refused(ahead(&mut rig, 3)), "other room is granted ahead");
     assert!(is_refused(ahead(&mut rig, u64::MAX)));
     assert_eq!(rig.handle(Event::Sealed { blob }), []);
     assert!(matches!(ahead(&mut rig, 12)[..], [Effect::GrantRoom { bytes: 12, .. }]));
     let gone = rig.handle(Event::ProcessGone { process: ONE });
-    assert_eq!(gone.len(), 2, "what was filled, and what nobody will fill: {gone:?}");
+    assert_eq!(gone.len(), 2, "the filled blob and the unfilled one: {gone:?}");
     let half = rig.kept(50);
-    assert!(is_refused(ahead(&mut rig, 1)), "half is taken");
+    assert!(is_refused(ahead(&mut rig, 1)), "half is in use");
     assert_eq!(rig.handle(Event::Forgotten { blob: half }).len(), 1);
     let blob = rig.kept(40);
     rig.pinned(TWO, blob);
-    assert_eq!(rig.create(TWO, 61).1, [], "it waits");
-    assert!(is_refused(ahead(&mut rig, 1)), "others wait");
+    assert_eq!(rig.create(TWO, 61).1, [], "the request waits");
+    assert!(is_refused(ahead(&mut rig, 1)), "another request waits");
 }
 
 #[test]
@@ -292,7 +292,7 @@ fn a_disk_that_fails_is_tried_again_and_named() {
     assert_eq!(rig.pass(20), [], "it is being written");
     let words = error(&rig.handle(Event::SpillEnded { blob, result: full() }));
     assert!(words.contains("no space left on device"), "{words}");
-    // When there is room again, everything is as it was.
+    // When the disk has room again, everything is as before.
     rig.pass(1);
     assert_eq!(rig.create(ONE, 60).1, [Effect::Spill { blob }]);
     assert_eq!(rig.spill_ended(blob).len(), 2);
@@ -332,7 +332,7 @@ fn what_cannot_be_read_back_is_lost_and_said_to_be() {
             Effect::Drop { blob },
             Effect::RefuseLost { request, error: corrupt },
         ],
-        "whoever waits is not told that it is lost: it may be elsewhere, or be made anew"
+        "the waiting request does not fail: there may be another copy, or the value is recomputed"
     );
     assert_eq!((rig.store.used(), rig.store.spilled()), (0, 0));
 }
@@ -348,7 +348,7 @@ fn what_there_was_no_memory_for_is_still_on_the_disk() {
     let full = Err(Error::exhausted("too many open files"));
     assert!(error(&rig.handle(Event::LoadEnded { blob, result: full })).contains("too many open"));
     assert_eq!((rig.store.used(), rig.store.spilled()), (0, 60));
-    assert_eq!(rig.pin(ONE, blob).1, [Effect::Load { blob, bytes: 60 }], "it is tried again");
+    assert_eq!(rig.pin(ONE, blob).1, [Effect::Load { blob, bytes: 60 }], "the load is tried again");
 }
 
 #[test]
@@ -360,9 +360,9 @@ fn memory_goes_back_when_nothing_was_freed_for_some_time() {
     assert_eq!(rig.store.next_wake(), Some(Time::ZERO + TRIM_DELAY));
     rig.now = rig.now + TRIM_DELAY / 2;
     assert_eq!(rig.handle(Event::Forgotten { blob: second }), [Effect::Drop { blob: second }]);
-    assert_eq!(rig.store.next_wake(), Some(Time::ZERO + TRIM_DELAY), "nobody is told each time");
+    assert_eq!(rig.store.next_wake(), Some(Time::ZERO + TRIM_DELAY), "the timer stays");
     rig.now = Time::ZERO + TRIM_DELAY;
-    assert_eq!(rig.handle(Event::TimePassed), [], "something was");
+    assert_eq!(rig.handle(Event::TimePassed), [], "memory was freed since");
     rig.now = rig.store.next_wake().unwrap();
     assert_eq!(rig.handle(Event::TimePassed), [Effect::TrimMemory]);
     assert_eq!(rig.store.next_wake(), None);
@@ -382,7 +382,7 @@ fn who_waits_is_not_refused_as_long_as_others_are_given_room() {
         else {
             panic!("{effects:?}")
         };
-        assert_eq!(same, request, "in their order");
+        assert_eq!(same, request, "requests are granted in order");
         for event in [Event::Sealed { blob }, Event::Retained { blob }] {
             assert_eq!(rig.handle(event), []);
         }
@@ -393,7 +393,7 @@ fn who_waits_is_not_refused_as_long_as_others_are_given_room() {
     assert!(error(&rig.pass(10)).contains("no room"));
 }
 
-/// What a shell would have: memory and disk, by blob.
+/// The memory and disk of a shell, by blob.
 #[derive(Default)]
 struct Shell {
     memory: Map<BlobId, u64>,
@@ -409,7 +409,7 @@ struct Shell {
 }
 
 impl Shell {
-    /// A process is gone, with all that it had and asked for.
+    /// Ends a process, with everything that it had and requested.
     fn goes(&mut self, rig: &mut Rig, process: ProcessId) {
         self.given.retain(|(by, _)| *by != process);
         self.owned.retain(|(by, _)| *by != process);
@@ -446,7 +446,7 @@ impl Shell {
                 }
                 Effect::FreeMemory { blob } => {
                     assert!(self.disk.contains(&blob) && self.memory.remove(&blob).is_some());
-                    assert!(self.given.iter().all(|(_, given)| *given != blob), "it is read");
+                    assert!(self.given.iter().all(|(_, given)| *given != blob), "no pin");
                 }
                 Effect::Load { blob, bytes } => {
                     assert!(self.disk.contains(&blob));
@@ -456,11 +456,11 @@ impl Shell {
                 Effect::TrimMemory => {}
                 Effect::FreeDisk { blob } => assert!(self.disk.remove(&blob)),
                 Effect::Drop { blob } => {
-                    assert!(!self.kept.contains(&blob), "{blob:?} is kept");
-                    assert!(self.given.iter().all(|(_, given)| *given != blob), "it is read");
+                    assert!(!self.kept.contains(&blob), "{blob:?} is retained");
+                    assert!(self.given.iter().all(|(_, given)| *given != blob), "no pin");
                     assert!(
                         self.owned.iter().all(|(_, owned)| *owned != blob),
-                        "it is its maker's"
+                        "{blob:?} has an owner"
                     );
                     assert!(!self.writing.contains(&blob) && !self.reading.contains(&blob));
                     self.memory.remove(&blob);
@@ -481,14 +481,14 @@ fn who_gives_up_waiting_holds_up_nobody() {
     let (first, _) = rig.create(ONE, LIMIT - 10);
     let (second, _) = rig.create(ONE, 50);
     let (third, effects) = rig.create(TWO, 10);
-    assert!(effects.is_empty(), "the second is before it");
+    assert!(effects.is_empty(), "the second request is before it");
     let effects = rig.handle(Event::RequestCancelled { request: second });
     assert!(
         matches!(&effects[..], [Effect::Refuse { request, .. }, Effect::GrantRoom { request: granted, .. }]
         if (*request, *granted) == (second, third)),
         "{effects:?}"
     );
-    // What was answered is not answered again.
+    // An answered request is not answered again.
     assert!(rig.handle(Event::RequestCancelled { request: first }).is_empty());
 }
 
@@ -503,7 +503,7 @@ fn whatever_happens_nothing_is_dropped_that_somebody_needs_and_everybody_is_answ
             assert_eq!(memory, rig.store.used(), "seed {seed}");
             assert!(memory <= LIMIT);
         }
-        // All faults end: everybody lets go, and nothing is left.
+        // At the end every process is gone, and nothing is left.
         for process in 0..3 {
             shell.goes(&mut rig, ProcessId(process));
         }
@@ -522,7 +522,7 @@ fn whatever_happens_nothing_is_dropped_that_somebody_needs_and_everybody_is_answ
     }
 }
 
-/// The disk ends something, well or not.
+/// Ends one operation of the disk, with success or an error.
 fn finish(random: &mut Random, rig: &mut Rig, shell: &mut Shell) {
     let result = match random.one_in(8) {
         true => Err(Error::exhausted("the disk")),
@@ -546,7 +546,7 @@ fn finish(random: &mut Random, rig: &mut Rig, shell: &mut Shell) {
                 shell.memory.remove(&blob);
             }
             Err(_) => {
-                shell.kept.remove(&blob); // It is about to be lost.
+                shell.kept.remove(&blob); // The blob is about to be lost.
             }
         }
         shell.take(rig.handle(Event::LoadEnded { blob, result }));
@@ -608,7 +608,7 @@ fn step(random: &mut Random, rig: &mut Rig, shell: &mut Shell) {
             shell.take(rig.handle(Event::Forgotten { blob }));
         }
         9 if random.one_in(3) && !shell.asked.is_empty() => {
-            // Of those who wait, somebody gives up: it is answered, and by that alone.
+            // A waiting request is cancelled. That alone answers it.
             let all: Vec<RequestId> = shell.asked.iter().copied().collect();
             let request = all[random.below(all.len() as u64) as usize];
             let effects = rig.handle(Event::RequestCancelled { request });

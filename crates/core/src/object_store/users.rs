@@ -1,27 +1,28 @@
-//! Who has to do with a blob: fills it, reads it, or waits for it to come back. Mostly nobody does, and then it
-//! takes no memory.
+//! The users of a blob: the processes that fill it, own it, read it, or wait until it is loaded.
+//! Mostly a blob has no users, and then this takes no memory.
 
 use super::event::{ProcessId, RequestId};
 
-/// See the [module](self).
+/// The users of a blob. See the [module](self).
 #[derive(Debug, Default)]
 pub(super) struct BlobUsers(Option<Box<Present>>);
 
 #[derive(Debug, Default)]
 struct Present {
     filled_by: Option<ProcessId>,
-    /// Its maker, which may not have passed it on yet. It does not read it.
+    /// The process that created the blob and may not have reported it yet. It does not read the
+    /// blob.
     owner: Option<ProcessId>,
-    /// How often each process reads it.
+    /// The pins of each process.
     pins: Vec<(ProcessId, Pin)>,
-    /// Who wants to read it when it is back.
+    /// The requests to read the blob once it is loaded.
     wanted: Vec<(RequestId, ProcessId)>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) struct Pin {
     pub count: u32,
-    /// A copy of the process may read it, too.
+    /// Whether a fork of the process may read the blob, too.
     pub copied: bool,
 }
 
@@ -30,17 +31,17 @@ impl BlobUsers {
         BlobUsers(Some(Box::new(Present { filled_by: Some(process), ..Present::default() })))
     }
 
-    /// Who fills it, until it is filled.
+    /// Returns the process that fills the blob, until it is filled.
     pub fn filled_by(&self) -> Option<ProcessId> {
         self.0.as_ref()?.filled_by
     }
 
-    /// Nobody fills it any more. Says who did.
+    /// Removes and returns the process that fills the blob.
     pub fn take_filler(&mut self) -> Option<ProcessId> {
         self.change(|present| present.filled_by.take())
     }
 
-    /// Its maker, until that disowns it.
+    /// Returns the owner: the process that created the blob, until it disowns it.
     pub fn owner(&self) -> Option<ProcessId> {
         self.0.as_ref()?.owner
     }
@@ -53,7 +54,7 @@ impl BlobUsers {
         self.change(|present| present.owner.take())
     }
 
-    /// Whether somebody reads it, or may pass it on.
+    /// Returns whether a process has the blob pinned, or owns it.
     pub fn is_needed(&self) -> bool {
         self.is_pinned() || self.owner().is_some()
     }
@@ -62,12 +63,12 @@ impl BlobUsers {
         self.pins() > 0
     }
 
-    /// How many processes read it.
+    /// Returns how many processes have the blob pinned.
     pub fn pins(&self) -> usize {
         self.0.as_ref().map_or(0, |present| present.pins.len())
     }
 
-    /// Who reads it.
+    /// Iterates over the processes that have the blob pinned.
     pub fn readers(&self) -> impl Iterator<Item = &ProcessId> {
         self.0.iter().flat_map(|present| &present.pins).map(|(process, _)| process)
     }
@@ -77,7 +78,7 @@ impl BlobUsers {
         pins.iter_mut().find(|(by, _)| *by == process).map(|(_, pin)| pin)
     }
 
-    /// The process reads it once more.
+    /// Adds a pin of a process.
     pub fn pin(&mut self, process: ProcessId) {
         match self.pin_of(process) {
             Some(pin) => pin.count += 1,
@@ -88,7 +89,7 @@ impl BlobUsers {
         }
     }
 
-    /// The process reads it no more.
+    /// Removes all pins of a process.
     pub fn unpin(&mut self, process: ProcessId) {
         self.change(|present| present.pins.retain(|(by, _)| *by != process));
     }
@@ -101,19 +102,19 @@ impl BlobUsers {
         self.0.get_or_insert_default().wanted.push((request, process));
     }
 
-    /// Who wanted to read it.
+    /// Removes and returns the requests that wait for the blob.
     pub fn take_wanted(&mut self) -> Vec<(RequestId, ProcessId)> {
         self.change(|present| std::mem::take(&mut present.wanted))
     }
 
-    /// Whoever asked this does not want to read it any more. Says whether it did.
+    /// Removes a request. Returns whether it waited for the blob.
     pub fn stop_asking(&mut self, request: RequestId) -> bool {
         let before = self.0.as_ref().map_or(0, |present| present.wanted.len());
         self.change(|present| present.wanted.retain(|(one, _)| *one != request));
         before > self.0.as_ref().map_or(0, |present| present.wanted.len())
     }
 
-    /// The process does not want to read it any more.
+    /// Removes the requests of a process.
     pub fn stop_wanting(&mut self, process: ProcessId) {
         self.change(|present| present.wanted.retain(|(_, by)| *by != process));
     }

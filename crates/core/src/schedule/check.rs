@@ -1,10 +1,11 @@
-//! What must be true of a schedule: its accounts add up, and nothing waits that could run.
+//! The invariants of a schedule: its accounts add up, and no work waits that could run.
 
 use super::{Schedule, Ticket, WorkerIndex, locality};
 use crate::message::ShapeId;
 
 impl Schedule {
-    /// Panics if the accounts do not add up, or if something waits that could run.
+    /// Panics if the accounts do not add up, or if work waits that could run. The latter is checked
+    /// only when [`step`](Schedule::step) has nothing more to do.
     pub fn check_invariants(&self) {
         let (mut queued, mut waiting) = (0, 0);
         for (index, shape) in self.shapes.iter().enumerate() {
@@ -25,7 +26,8 @@ impl Schedule {
             );
             let front = shape.queue.front().map(|first| (first.number, id));
             let slots = (0..self.workers.len()).map(|index| WorkerIndex(index as u32));
-            let could_run: Vec<_> = slots.filter(|slot| self.could_run(shape, *slot)).collect();
+            let could_run: Vec<_> =
+                slots.filter(|worker_index| self.could_run(shape, *worker_index)).collect();
             if let Some(at) = &front {
                 let is_feasible = !could_run.is_empty();
                 let listed =
@@ -35,13 +37,14 @@ impl Schedule {
                     (is_feasible, !is_feasible),
                     "{id:?} listed as feasible, infeasible"
                 );
-                let witnessed = shape.witness.is_some_and(|slot| could_run.contains(&slot));
+                let witnessed =
+                    shape.witness.is_some_and(|worker_index| could_run.contains(&worker_index));
                 assert_eq!(witnessed, is_feasible, "{id:?} has a witness");
             }
             waiting += usize::from(front.is_some());
             assert!(
                 shape.overtaken <= locality::MAX_OVERTAKEN,
-                "the first of {id:?} is passed over"
+                "the first work of {id:?} was passed over too often"
             );
             if front.is_some() && self.shapes_to_place.is_empty() && self.workers_to_fill.is_empty()
             {
@@ -59,7 +62,7 @@ impl Schedule {
         assert_eq!(queued, self.queued, "queued work");
         assert_eq!(waiting, self.waiting.len(), "shapes that wait");
         for pool in &self.pools {
-            pool.check_invariants(|slot| self.worker(slot));
+            pool.check_invariants(|worker_index| self.worker(worker_index));
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What could ever run here, and why something cannot.
+//! Which work could ever run here, and why other work cannot, in words.
 
 use super::pool::{Pool, WorkerCapabilities};
 use super::shape::Demand;
@@ -10,22 +10,23 @@ use crate::spec::{ACTOR_SCHEME, runtime_of};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// What is said of memory that nobody offers: unlike CPUs, it is not offered by itself.
+/// The hint for work that asks for memory while no worker offers any. Unlike CPUs, memory is not
+/// offered by default.
 const HOW_TO_OFFER_MEMORY: &str = "; workers offer memory only if they are told to \
     (`marline up --memory`, `marline worker --memory`, `marline.init(memory=…)`)";
 
-/// Why no worker here can run something, in words.
+/// Why no worker here can run a demand, in words.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum UnrunnableReason {
-    /// None provides it.
+    /// No worker provides the function or class.
     Name(String),
     /// The workers that provide it have another version of Python than its code needs.
     Version(String),
     /// The workers that provide it can start no executor for it.
     Start {
-        /// Of this runtime.
+        /// The runtime of which no executor starts.
         runtime: String,
-        /// The words.
+        /// The reason, in words.
         words: String,
     },
 }
@@ -41,13 +42,13 @@ impl UnrunnableReason {
 }
 
 impl Schedule {
-    /// Whether work of another shape, older than the first of this one, waits for room that exists
-    /// somewhere: then slots of this shape are left to run empty.
+    /// Returns whether feasible work of another shape is older than the first work of this one.
+    /// Then the backlogs of this shape are left to run empty, so that its slots become free.
     pub(super) fn others_wait_longer(&self, id: ShapeId) -> bool {
         self.waiting.feasible.first_key_value().is_some_and(|((_, oldest), _)| *oldest != id)
     }
 
-    /// Why work of this demand does not run now, if nothing could ever run it here.
+    /// Returns why no worker that takes work now could ever run this demand, if that is so.
     pub fn why_infeasible(&self, key: &Demand) -> Option<String> {
         let mut best: Option<&ResourceAccount> = None;
         let mut only_preemptible = false;
@@ -94,14 +95,15 @@ impl Schedule {
         })
     }
 
-    /// Whether there are workers, and none can run this, whatever it takes.
+    /// Returns whether there are workers and none can run this demand, however few resources it
+    /// takes.
     pub fn is_unknown(&self, key: &Demand) -> bool {
         let mut here = self.pools.iter().filter(|pool| pool.members > 0).peekable();
         here.peek().is_some() && !here.any(|pool| pool.provides.can_run(key))
     }
 
-    /// Why no worker here can run this, whatever it takes, if there are workers and none can. Whether they take work at
-    /// the moment does not matter.
+    /// Returns why no worker here can run this demand, however few resources it takes, if there are
+    /// workers and none can. Whether the workers take work at the moment does not matter.
     pub fn why_unknown(&self, key: &Demand) -> Option<UnrunnableReason> {
         let here = || {
             let pools = self.pools.iter().filter(|pool| pool.members > 0);
@@ -139,13 +141,14 @@ impl Schedule {
         Some(UnrunnableReason::Start { runtime: runtime.into(), words })
     }
 
-    /// Whether there are workers, and none takes work now.
+    /// Returns whether there are workers and none takes work now.
     pub fn is_closed(&self) -> bool {
         let mut workers = self.workers.iter().flatten().peekable();
         workers.peek().is_some() && workers.all(|worker| !worker.open)
     }
 
-    /// The kinds of resources that are asked for, of which no worker that could run it offers any.
+    /// Returns the resources that this demand asks for and that no worker which could run it
+    /// offers.
     fn offered_by_nobody<'a>(&self, key: &'a Demand) -> Vec<&'a str> {
         let serving = || {
             let open = self.workers.iter().flatten().filter(|worker| worker.open);
@@ -171,13 +174,14 @@ impl Schedule {
         missing
     }
 
-    /// Whether every worker that takes work provides this.
+    /// Returns whether every worker that takes work provides this function or class.
     pub fn is_provided_everywhere(&self, requires: &str) -> bool {
         let mut open = self.workers.iter().flatten().filter(|worker| worker.open);
         open.all(|worker| self.pools[worker.pool].provides.provides(requires))
     }
 
-    /// The demands of waiting work, with the number of pieces of each. Demands that no worker could ever run come first.
+    /// Returns the demands of waiting work, with the number of pieces of each. Demands that no
+    /// worker could ever run come first.
     pub fn waiting(&self) -> impl Iterator<Item = (&Demand, usize)> {
         self.waiting.shapes().map(|id| {
             let shape = self.shape(id);
@@ -185,7 +189,8 @@ impl Schedule {
         })
     }
 
-    /// The same with the first pieces of work themselves; some may have left the queue.
+    /// Returns the demands of waiting work in the same order, each with its work, oldest first.
+    /// Some of the work may be withdrawn already.
     pub fn waiting_work(&self) -> impl Iterator<Item = (&Demand, impl Iterator<Item = Work>)> {
         self.waiting.shapes().map(|id| {
             let shape = self.shape(id);
@@ -193,17 +198,18 @@ impl Schedule {
         })
     }
 
-    /// How many different demands are waited for.
+    /// Returns how many different demands have waiting work.
     pub fn waiting_shape_count(&self) -> usize {
         self.waiting.len()
     }
 
-    /// How many different demands are waited for that no worker could ever run.
+    /// Returns how many different demands have waiting work that no worker could ever run.
     pub fn infeasible_shapes(&self) -> usize {
         self.waiting.infeasible.len()
     }
 
-    /// These demands, each with its work; some of it may have left the queue.
+    /// Returns the demands that no worker could ever run, each with its work, oldest first. Some of
+    /// the work may be withdrawn already.
     pub fn infeasible_work(&self) -> impl Iterator<Item = (&Demand, impl Iterator<Item = Work>)> {
         self.waiting.infeasible.iter().map(|(_, id)| {
             let shape = self.shape(*id);
@@ -211,12 +217,13 @@ impl Schedule {
         })
     }
 
-    /// Whether work of this demand waits already.
+    /// Returns whether work of this demand waits already.
     pub fn is_waited_for(&self, key: &Demand) -> bool {
         self.by_key.get(key).is_some_and(|id| !self.shape(*id).queue.is_empty())
     }
 
-    /// The pool of workers that provide this; one that nobody is in any more is used again.
+    /// Returns the pool of the workers that provide this. Makes one if there is none; an empty pool
+    /// is used again.
     pub(super) fn pool_of(&mut self, provides: Arc<WorkerCapabilities>) -> usize {
         if let Some(pool) = self.pools.iter().position(|pool| pool.provides == provides) {
             return pool;
@@ -235,11 +242,12 @@ impl Schedule {
     }
 }
 
-/// How many of the names that workers provide a sentence names, and how many it counts.
+/// The most provided names that an error lists.
 const MAX_NAMED: usize = 5;
+/// The most provided names that an error counts.
 const MAX_NAMES_READ: usize = 1_000;
 
-/// Names that workers provide, in words.
+/// Returns the names that workers provide, in words.
 fn offered(names: &BTreeSet<&str>) -> String {
     let first: Vec<String> = names.iter().take(MAX_NAMED).map(|name| format!("{name:?}")).collect();
     let rest = names.len() - first.len();

@@ -1,4 +1,4 @@
-//! A pool: workers that provide the same things, sorted by what they have free.
+//! A pool: workers that provide the same things, sorted by their free resources.
 
 use super::shape::Demand;
 use super::{PoolMember, WorkerIndex};
@@ -10,22 +10,23 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// What a worker can run: names of functions, `actor:NAME` for classes, and `scheme:*` for everything
-/// under a scheme (`command:*`, `python:*`) and its environments (`python/1f0a:…`).
+/// The functions and classes that a worker can run.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct WorkerCapabilities {
-    /// The names.
+    /// The names of functions, `actor:NAME` for classes, and `scheme:*` for everything under a
+    /// scheme (`command:*`, `python:*`) and its environments (`python/1f0a:…`).
     pub names: BTreeSet<Arc<str>>,
     /// Whether the worker may be taken away at any time.
     pub preemptible: bool,
-    /// The minor version of the Python that runs code here; 0 if there is none, or it is not known.
+    /// The minor version of the Python that runs code at the worker. 0 if there is no Python, or
+    /// its version is unknown.
     pub code_version: u32,
-    /// Runtimes (`python`, `python/1f0a`) of which no executor starts here at the moment.
+    /// Runtimes (`python`, `python/1f0a`) of which no executor starts at the worker at the moment.
     pub unable: BTreeSet<Arc<str>>,
 }
 
 impl WorkerCapabilities {
-    /// Whether work that requires this can run here.
+    /// Returns whether the worker provides the function or class that work requires.
     pub fn provides(&self, requires: &str) -> bool {
         self.names.contains(requires)
             || requires.split_once(':').is_some_and(|(runtime, _)| {
@@ -34,44 +35,49 @@ impl WorkerCapabilities {
             })
     }
 
-    /// Whether executors of the runtime that this name belongs to start here. One that does not start at all does not
-    /// start in any environment.
+    /// Returns whether executors start for the runtime that this name belongs to. If the executors
+    /// of a scheme do not start at all, they start in no environment of it either.
     fn can_start_runtime(&self, requires: &str) -> bool {
         let runtime = runtime_of(requires);
         let scheme = runtime.split_once('/').map_or(runtime, |(scheme, _)| scheme);
         !self.unable.contains(runtime) && !self.unable.contains(scheme)
     }
 
-    /// Whether code of this version runs here.
+    /// Returns whether code that was made with this version of Python runs at the worker.
     pub(super) fn runs_code_version(&self, code_version: u32) -> bool {
         code_version == 0 || self.code_version == 0 || self.code_version == code_version
     }
 
-    /// Whether work of this demand can run here at all, whatever it takes and whether or not it may be preempted.
+    /// Returns whether the worker can run work of this demand, regardless of resources and of
+    /// preemption.
     pub(super) fn can_run(&self, key: &Demand) -> bool {
         self.provides(&key.requires)
             && self.runs_code_version(key.code_version)
             && self.can_start_runtime(&key.requires)
     }
 
+    /// Returns whether the worker can run work of this demand, regardless of resources.
     pub(super) fn serves(&self, key: &Demand) -> bool {
         (key.preemptible || !self.preemptible) && self.can_run(key)
     }
 }
 
-/// By free amount, then by load (least first), then by slot.
+/// Workers sorted by their free amount of one resource, then by load (descending), then by index.
+/// The best worker comes last.
 type Sorted = BTreeSet<(Amount, Reverse<u32>, WorkerIndex)>;
 
 #[derive(Debug)]
 pub(super) struct Pool {
     pub provides: Arc<WorkerCapabilities>,
-    /// How many workers are in it, open or not.
+    /// How many workers are in the pool, open or not.
     pub members: usize,
+    /// The open workers, by free CPUs.
     by_cpu: Sorted,
-    /// Only workers that have any.
+    /// The open workers that have GPUs, by free GPUs.
     by_gpu: Sorted,
+    /// For each of the user's own resources: the open workers that have it, by what is free.
     by_custom: BTreeMap<Arc<str>, Sorted>,
-    /// For each shape that runs here: its workers by the length of their backlog.
+    /// For each shape that runs in the pool: its workers by the length of their backlog.
     backlogs: Map<ShapeId, BTreeSet<(u32, WorkerIndex)>>,
 }
 
@@ -87,34 +93,39 @@ impl Pool {
         }
     }
 
-    pub fn insert(&mut self, slot: WorkerIndex, worker: &PoolMember) {
+    pub fn insert(&mut self, worker_index: WorkerIndex, worker: &PoolMember) {
         let load = Reverse(worker.load);
-        self.by_cpu.insert((worker.account.free_cpu(), load, slot));
+        self.by_cpu.insert((worker.account.free_cpu(), load, worker_index));
         if worker.account.capacity().gpu > Amount::ZERO {
-            self.by_gpu.insert((worker.account.free_gpu(), load, slot));
+            self.by_gpu.insert((worker.account.free_gpu(), load, worker_index));
         }
         for (name, _) in worker.account.capacity().custom() {
             let free = worker.account.free_custom(name);
-            self.by_custom.entry(name.clone()).or_default().insert((free, load, slot));
+            self.by_custom.entry(name.clone()).or_default().insert((free, load, worker_index));
         }
     }
 
-    pub fn remove(&mut self, slot: WorkerIndex, worker: &PoolMember) {
+    pub fn remove(&mut self, worker_index: WorkerIndex, worker: &PoolMember) {
         let load = Reverse(worker.load);
-        self.by_cpu.remove(&(worker.account.free_cpu(), load, slot));
+        self.by_cpu.remove(&(worker.account.free_cpu(), load, worker_index));
         if worker.account.capacity().gpu > Amount::ZERO {
-            self.by_gpu.remove(&(worker.account.free_gpu(), load, slot));
+            self.by_gpu.remove(&(worker.account.free_gpu(), load, worker_index));
         }
         for (name, _) in worker.account.capacity().custom() {
             let free = worker.account.free_custom(name);
-            self.by_custom.get_mut(name).expect("it was listed").remove(&(free, load, slot));
+            self.by_custom.get_mut(name).expect("the worker was listed").remove(&(
+                free,
+                load,
+                worker_index,
+            ));
         }
     }
 
-    /// A worker's backlog of a shape was, and is now, so long; nothing if it has none of the shape.
+    /// Changes the listed length of a worker's backlog of a shape. `None`: the worker is not listed
+    /// for the shape.
     pub fn move_backlog(
         &mut self,
-        slot: WorkerIndex,
+        worker_index: WorkerIndex,
         shape: ShapeId,
         from: Option<u32>,
         to: Option<u32>,
@@ -124,17 +135,18 @@ impl Pool {
         }
         let workers = self.backlogs.entry(shape).or_default();
         if let Some(from) = from {
-            workers.remove(&(from, slot));
+            workers.remove(&(from, worker_index));
         }
         if let Some(to) = to {
-            workers.insert((to, slot));
+            workers.insert((to, worker_index));
         } else if workers.is_empty() {
             self.backlogs.remove(&shape);
         }
     }
 
-    /// The worker with most room among those that fit, and how much that is. The rarest resource asked
-    /// for decides the order; the search ends where that one is too little.
+    /// Returns the worker with most room among those that fit, and how much room that is. The
+    /// rarest resource that the demand asks for decides the order. The search ends at the first
+    /// worker that has too little of it.
     pub fn roomiest(
         &self,
         demand: &Resources,
@@ -148,34 +160,36 @@ impl Pool {
             None => (&self.by_cpu, demand.cpu),
         };
         let enough = sorted.iter().rev().take_while(|(free, _, _)| *free >= least);
-        enough.map(|(free, load, slot)| ((*free, *load), *slot)).find(|(_, slot)| fits(*slot))
+        enough
+            .map(|(free, load, worker_index)| ((*free, *load), *worker_index))
+            .find(|(_, worker_index)| fits(*worker_index))
     }
 
-    /// The worker that runs this shape and has the shortest backlog of it.
+    /// Returns the worker that runs this shape and has the shortest backlog of it.
     pub fn shortest_backlog(&self, shape: ShapeId) -> Option<(u32, WorkerIndex)> {
         self.backlogs.get(&shape)?.first().copied()
     }
 
-    /// The worker that has the longest backlog of this shape.
+    /// Returns the worker that has the longest backlog of this shape.
     pub fn longest_backlog(&self, shape: ShapeId) -> Option<(u32, WorkerIndex)> {
         self.backlogs.get(&shape)?.last().copied()
     }
 
     pub fn check_invariants<'a>(&self, worker: impl Fn(WorkerIndex) -> &'a PoolMember) {
-        for (free, load, slot) in &self.by_cpu {
-            let worker = worker(*slot);
+        for (free, load, worker_index) in &self.by_cpu {
+            let worker = worker(*worker_index);
             assert_eq!(
                 (worker.account.free_cpu(), Reverse(worker.load)),
                 (*free, *load),
-                "{slot:?} sorted"
+                "{worker_index:?} sorted"
             );
         }
         for (shape, workers) in &self.backlogs {
-            for (backlog, slot) in workers {
+            for (backlog, worker_index) in workers {
                 assert_eq!(
-                    worker(*slot).shapes[shape].backlog,
+                    worker(*worker_index).shapes[shape].backlog,
                     *backlog,
-                    "backlog of {shape:?} at {slot:?}"
+                    "backlog of {shape:?} at {worker_index:?}"
                 );
             }
         }

@@ -1,4 +1,4 @@
-//! A shape: work that waits in one queue because it asks for the same.
+//! A shape: the queue of all work that has the same demand.
 
 use super::{Work, WorkerIndex};
 use crate::resources::Resources;
@@ -6,50 +6,55 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What work asks of a worker.
+/// The demand of work on a worker.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Demand {
     /// The function or class that the worker must provide.
     pub requires: Arc<str>,
-    /// What must be free there.
+    /// The resources that must be free at the worker.
     pub resources: Resources,
-    /// What it takes, if that is not the same (an actor takes less than it needs to be placed).
+    /// The resources that the work takes, if they differ from `resources`. An actor may take less
+    /// than it needs to be placed.
     pub takes: Option<Resources>,
-    /// Whether the worker may be one that can be taken away at any time.
+    /// Whether the work may run at a worker that can be taken away at any time.
     pub preemptible: bool,
-    /// The minor version of Python that its code was made with; 0 for any.
+    /// The minor version of Python that made the code. 0: any version.
     pub code_version: u32,
 }
 
-/// One piece of work that waits.
+/// One piece of waiting work.
 #[derive(Debug)]
 pub(super) struct Queued {
     pub number: i64,
     pub work: Work,
-    /// The worker that has most of its arguments; that may be gone, and another have its number.
+    /// The worker that has the most bytes of its arguments. That worker may be gone, and another
+    /// one may have its index.
     pub preferred_worker: Option<WorkerIndex>,
 }
 
-/// Work of one shape.
+/// The work of one shape, waiting and placed.
 #[derive(Debug)]
 pub(super) struct Shape {
     pub demand: Demand,
-    /// What waits, oldest first.
+    /// The waiting work, oldest first. Some of it may be withdrawn.
     pub queue: VecDeque<Queued>,
-    /// How many went ahead of the first, since they had their arguments where there was room.
+    /// How many pieces of work went ahead of the first one, since their arguments were at the
+    /// worker that had room.
     pub overtaken: u32,
-    /// How many of those have left.
+    /// How much work in `queue` is withdrawn.
     pub left: usize,
-    /// Pieces that run with a grant, and pieces in backlogs, on all workers.
+    /// Pieces of work that have a grant, at all workers.
     pub slots: u32,
+    /// Tasks in backlogs, at all workers.
     pub backlog: u32,
-    /// Which pools serve it; unknown when pools changed.
+    /// The pools that serve the demand, by index. `None` after pools changed.
     pub pools: Option<Arc<[usize]>>,
-    /// An open worker that could run it if nothing else ran there; looked up while work of it waits.
+    /// An open worker that could run the work if nothing else ran there. Kept up to date while work
+    /// of the shape waits.
     pub witness: Option<WorkerIndex>,
-    /// After how many openings of workers there was none.
+    /// The number of worker openings after which no witness was found.
     pub infeasible_at: Option<u64>,
-    /// How long its tasks take, on average over about the last eight.
+    /// How long tasks of the shape run, as a moving average over about the last eight.
     mean: Option<Duration>,
 }
 
@@ -78,7 +83,8 @@ impl Shape {
         self.mean = Some(self.mean.map_or(took, |mean| (mean * 7 + took) / 8));
     }
 
-    /// How many tasks per slot fill `time`, up to `most`; none as long as it is unknown how long they take.
+    /// Returns how many tasks per slot fill `time`, at most `most`. Returns 0 while it is unknown
+    /// how long the tasks run.
     pub fn backlog_depth(&self, time: Duration, most: u32) -> u32 {
         let Some(mean) = self.mean else { return 0 };
         let fit = time.as_nanos() / mean.as_nanos().max(1);

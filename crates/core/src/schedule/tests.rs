@@ -15,7 +15,7 @@ fn task(number: u128) -> Work {
     Work::Task(TaskId::from_u128(number))
 }
 
-/// Drives a schedule as the controller does, remembering where everything is.
+/// Drives a schedule as the controller does, and records where each piece of work is.
 struct Rig {
     schedule: Schedule,
     workers: Vec<WorkerIndex>,
@@ -58,9 +58,9 @@ impl Rig {
         }
         let names: &[&str] =
             [&["add"][..], &["add", "mul", "actor:*"], &["mul"]][random.below(3) as usize];
-        let slot = self.schedule.add_worker(provides(names), offer);
-        self.workers.push(slot);
-        self.schedule.open(slot, true);
+        let worker_index = self.schedule.add_worker(provides(names), offer);
+        self.workers.push(worker_index);
+        self.schedule.open(worker_index, true);
     }
 
     fn submit(&mut self, random: &mut Random) {
@@ -81,16 +81,16 @@ impl Rig {
             return;
         }
         let index = random.below(self.running.len() as u64) as usize;
-        let (_, shape, slot, grant) = self.running.swap_remove(index);
+        let (_, shape, worker_index, grant) = self.running.swap_remove(index);
         self.schedule.note_time(shape, random.up_to(Duration::from_millis(1)));
-        let next = self.backlog.iter().position(|(_, s, w)| (*s, *w) == (shape, slot));
+        let next = self.backlog.iter().position(|(_, s, w)| (*s, *w) == (shape, worker_index));
         match next {
             Some(next) => {
-                let (work, shape, slot) = self.backlog.remove(next);
-                self.schedule.take_over(slot, shape);
-                self.running.push((work, shape, slot, grant));
+                let (work, shape, worker_index) = self.backlog.remove(next);
+                self.schedule.take_over(worker_index, shape);
+                self.running.push((work, shape, worker_index, grant));
             }
-            None => self.schedule.give_back(slot, shape, &grant),
+            None => self.schedule.give_back(worker_index, shape, &grant),
         }
     }
 
@@ -98,10 +98,11 @@ impl Rig {
         if self.workers.is_empty() {
             return;
         }
-        let slot = self.workers.swap_remove(random.below(self.workers.len() as u64) as usize);
-        self.schedule.remove_worker(slot);
-        self.running.retain(|(_, _, worker, _)| *worker != slot);
-        self.backlog.retain(|(_, _, worker)| *worker != slot);
+        let worker_index =
+            self.workers.swap_remove(random.below(self.workers.len() as u64) as usize);
+        self.schedule.remove_worker(worker_index);
+        self.running.retain(|(_, _, worker, _)| *worker != worker_index);
+        self.backlog.retain(|(_, _, worker)| *worker != worker_index);
     }
 
     fn settle(&mut self) {
@@ -109,7 +110,7 @@ impl Rig {
             match step {
                 Step::Place { work, shape, worker, grant } => {
                     let waiting = self.waiting.iter().position(|(waiting, _)| *waiting == work);
-                    self.waiting.remove(waiting.expect("only what waits is placed"));
+                    self.waiting.remove(waiting.expect("only waiting work is placed"));
                     match grant {
                         Some(grant) => self.running.push((work, shape, worker, grant)),
                         None => self.backlog.push((work, shape, worker)),
@@ -117,7 +118,7 @@ impl Rig {
                 }
                 Step::TakeBack { from, shape, idle } => {
                     let last = self.backlog.iter().rposition(|(_, s, w)| (*s, *w) == (shape, from));
-                    let (work, ..) = self.backlog.remove(last.expect("it has a backlog"));
+                    let (work, ..) = self.backlog.remove(last.expect("the worker has a backlog"));
                     self.schedule.leave_backlog(from, shape);
                     let key = self.schedule.shape(shape).demand.clone();
                     let ticket = self.schedule.enqueue(work, key, None, true);
@@ -145,8 +146,8 @@ fn nothing_waits_that_could_run_whatever_happens() {
                     rig.schedule.withdraw(ticket);
                 }
                 3 if !rig.workers.is_empty() => {
-                    let slot = rig.workers[random.below(rig.workers.len() as u64) as usize];
-                    rig.schedule.open(slot, random.one_in(2));
+                    let worker_index = rig.workers[random.below(rig.workers.len() as u64) as usize];
+                    rig.schedule.open(worker_index, random.one_in(2));
                 }
                 4..=7 => rig.finish(&mut random),
                 _ => rig.submit(&mut random),
@@ -190,7 +191,7 @@ fn short_tasks_get_a_backlog_and_an_idle_worker_takes_from_it() {
     let Some(Step::Place { shape, grant: Some(grant), .. }) = schedule.step() else {
         panic!("room")
     };
-    assert_eq!(schedule.step(), None, "nobody knows yet how long these take");
+    assert_eq!(schedule.step(), None, "it is not known yet how long these tasks run");
     schedule.note_time(shape, Duration::from_micros(500));
     schedule.give_back(first, shape, &grant);
     let mut backlog = 0;
@@ -199,8 +200,8 @@ fn short_tasks_get_a_backlog_and_an_idle_worker_takes_from_it() {
         let Step::Place { grant, .. } = step else { panic!("no other worker is here") };
         if grant.is_some() { started += 1 } else { backlog += 1 }
     }
-    assert_eq!((started, backlog), (1, 4), "one runs, and two milliseconds' worth follow it");
-    // The idle worker gets what waits, and when nothing does, what has not started elsewhere.
+    assert_eq!((started, backlog), (1, 4), "one runs, and the backlog holds 2 ms of work");
+    // The idle worker gets the waiting work, and then unstarted work of the other worker.
     let idle = schedule.add_worker(provides(&["f"]), Resources::cpus(8));
     schedule.open(idle, true);
     let mut placed = 0;
@@ -226,7 +227,7 @@ fn a_blocked_slot_takes_no_backlog() {
         made += 1;
         schedule.enqueue(task(made), key("f", gpus(1)), None, false);
         let step = schedule.step();
-        assert_eq!(schedule.step(), None, "one thing waits");
+        assert_eq!(schedule.step(), None, "one piece of work waits");
         schedule.check_invariants();
         step
     };
@@ -238,11 +239,11 @@ fn a_blocked_slot_takes_no_backlog() {
     let (_, second) = start(&mut schedule);
     schedule.note_time(shape, Duration::from_millis(1));
 
-    // Two milliseconds' worth for the one that runs, nothing for the one that waits.
+    // The backlog holds 2 ms of work for the slot that runs, and none for the blocked slot.
     schedule.lend_cpu(worker, shape, &first);
     for _ in 0..2 {
         let Some(Step::Place { grant: None, .. }) = place(&mut schedule) else {
-            panic!("the one that runs will leave its slot to others")
+            panic!("the running task will leave its slot to backlog tasks")
         };
     }
     assert_eq!(place(&mut schedule), None);
@@ -250,16 +251,16 @@ fn a_blocked_slot_takes_no_backlog() {
     for number in [100, 101] {
         schedule.leave_backlog(worker, shape);
         schedule.enqueue(task(number), key("f", gpus(1)), None, true);
-        assert_eq!(schedule.step(), None, "nobody here will leave his slot soon");
+        assert_eq!(schedule.step(), None, "no task here will leave its slot soon");
         schedule.check_invariants();
     }
 
-    // It goes on and leaves its slot: to one at once, to others when that one is done.
+    // A task goes on and leaves its slot: one task takes it at once, two more wait in the backlog.
     schedule.reclaim_cpu(worker, shape, &second);
     schedule.give_back(worker, shape, &second);
     let granted = std::iter::from_fn(|| schedule.step()).map(|step| match step {
         Step::Place { grant, .. } => grant.is_some(),
-        Step::TakeBack { .. } => panic!("nobody else is here"),
+        Step::TakeBack { .. } => panic!("no other worker is here"),
     });
     assert_eq!(granted.collect::<Vec<_>>(), [true, false, false]);
     schedule.check_invariants();
@@ -270,11 +271,13 @@ fn workers_that_are_gone_take_no_room() {
     let mut schedule = Schedule::default();
     for number in 0..100 {
         let name = format!("version-{number}");
-        let slot = schedule.add_worker(provides(&[&name]), Resources::cpus(1));
-        schedule.open(slot, true);
+        let worker_index = schedule.add_worker(provides(&[&name]), Resources::cpus(1));
+        schedule.open(worker_index, true);
         schedule.enqueue(task(number), key(&name, Resources::one_cpu()), None, false);
-        assert!(matches!(schedule.step(), Some(Step::Place { worker, .. }) if worker == slot));
-        schedule.remove_worker(slot);
+        assert!(
+            matches!(schedule.step(), Some(Step::Place { worker, .. }) if worker == worker_index)
+        );
+        schedule.remove_worker(worker_index);
         schedule.check_invariants();
     }
     assert_eq!(schedule.pools.len(), 1);
@@ -285,8 +288,8 @@ fn what_cannot_be_placed_says_why() {
     let mut schedule = Schedule::default();
     let demand = key("f", Resources::cpus(4));
     assert!(schedule.why_infeasible(&demand).unwrap().contains("no worker is here"));
-    let slot = schedule.add_worker(provides(&["f", "python:*"]), Resources::cpus(2));
-    schedule.open(slot, true);
+    let worker_index = schedule.add_worker(provides(&["f", "python:*"]), Resources::cpus(2));
+    schedule.open(worker_index, true);
     assert_eq!(
         schedule.why_infeasible(&demand).unwrap(),
         "no worker is large enough for cpu 4: the largest offers cpu 2"
@@ -321,7 +324,7 @@ fn code_goes_to_workers_that_have_its_version_of_python() {
     schedule.enqueue(task(2), made_with(11), None, false);
     assert_eq!(placed(&mut schedule), Some(old));
     schedule.enqueue(task(3), made_with(0), None, false);
-    assert_eq!(placed(&mut schedule), Some(old), "plain data is for all");
+    assert_eq!(placed(&mut schedule), Some(old), "any version can run work without code");
     let new = schedule.add_worker(python(13), Resources::cpus(1));
     schedule.open(new, true);
     assert_eq!(placed(&mut schedule), Some(new));
@@ -332,10 +335,10 @@ fn code_goes_to_workers_that_have_its_version_of_python() {
 fn a_worker_that_cannot_start_a_runtime_is_passed_over_for_it_alone() {
     let mut schedule = Schedule::default();
     let able = provides(&["python:*", "f"]);
-    let slot = schedule.add_worker(able.clone(), Resources::cpus(9));
-    schedule.open(slot, true);
+    let worker_index = schedule.add_worker(able.clone(), Resources::cpus(9));
+    schedule.open(worker_index, true);
     let unable = WorkerCapabilities { unable: ["python/77aa".into()].into(), ..(*able).clone() };
-    schedule.set_provides(slot, Arc::new(unable));
+    schedule.set_provides(worker_index, Arc::new(unable));
     let runs = |schedule: &mut Schedule, number, name| {
         schedule.enqueue(task(number), key(name, Resources::one_cpu()), None, false);
         let placed = matches!(schedule.step(), Some(Step::Place { .. }));
@@ -345,26 +348,26 @@ fn a_worker_that_cannot_start_a_runtime_is_passed_over_for_it_alone() {
     assert!(!runs(&mut schedule, 1, "python/77aa:f"));
     assert!(runs(&mut schedule, 2, "python:f") && runs(&mut schedule, 3, "python/1f0a:f"));
     let unable = WorkerCapabilities { unable: ["python".into()].into(), ..(*able).clone() };
-    schedule.set_provides(slot, Arc::new(unable));
+    schedule.set_provides(worker_index, Arc::new(unable));
     assert!(!runs(&mut schedule, 4, "python:f") && !runs(&mut schedule, 5, "python/1f0a:f"));
-    assert!(runs(&mut schedule, 6, "f"), "its own program runs");
-    schedule.set_provides(slot, able);
+    assert!(runs(&mut schedule, 6, "f"), "functions of its own program still run");
+    schedule.set_provides(worker_index, able);
     let placed = std::iter::from_fn(|| schedule.step()).count();
-    assert_eq!(placed, 3, "what waited");
+    assert_eq!(placed, 3, "the work that waited");
     schedule.check_invariants();
 }
 
 #[test]
 fn resources_that_nobody_offers_are_named() {
     let mut schedule = Schedule::default();
-    let slot = schedule.add_worker(provides(&["f"]), Resources::cpus(2));
-    schedule.open(slot, true);
+    let worker_index = schedule.add_worker(provides(&["f"]), Resources::cpus(2));
+    schedule.open(worker_index, true);
     let why = |schedule: &Schedule, resources| schedule.why_infeasible(&key("f", resources));
     let special = || Resources::one_cpu().with_custom("gpu_a100", Amount::ONE);
     assert_eq!(why(&schedule, special()).unwrap(), "no worker offers gpu_a100");
     let both = special().with_gpus(Amount::ONE);
     assert_eq!(why(&schedule, both.clone()).unwrap(), "no worker offers gpu or gpu_a100");
-    // A worker that does not run it may offer what it likes; so may one that is closed.
+    // Offers of a worker that does not provide the function, or that is closed, do not count.
     let other = schedule.add_worker(provides(&["g"]), both.clone());
     schedule.open(other, true);
     let closed = schedule.add_worker(provides(&["f"]), both.clone());
@@ -380,8 +383,8 @@ fn resources_that_nobody_offers_are_named() {
 fn memory_that_nobody_offers_says_how_it_is_offered() {
     let mut schedule = Schedule::default();
     let demand = key("f", Resources::one_cpu().with_memory(1 << 20));
-    let slot = schedule.add_worker(provides(&["f"]), Resources::cpus(2));
-    schedule.open(slot, true);
+    let worker_index = schedule.add_worker(provides(&["f"]), Resources::cpus(2));
+    schedule.open(worker_index, true);
     let why = schedule.why_infeasible(&demand).unwrap();
     let (size, how) = why.split_once("; ").unwrap();
     assert_eq!(size, "no worker offers memory");
@@ -393,7 +396,7 @@ fn memory_that_nobody_offers_says_how_it_is_offered() {
     assert_eq!(
         schedule.why_infeasible(&demand).unwrap(),
         "no worker is large enough for cpu 1, memory 1 MiB: the largest offers cpu 2",
-        "one is told to, but of too little"
+        "one worker offers memory, but too little"
     );
     let too_many = schedule.why_infeasible(&key("f", Resources::cpus(9))).unwrap();
     assert!(!too_many.contains("memory"), "{too_many}");
@@ -430,13 +433,13 @@ fn what_no_worker_here_may_run_says_what_is_in_the_way() {
     assert_eq!(why(&schedule), nobody);
 }
 
-/// Workers with this many CPUs each, all open.
+/// Adds workers with this many CPUs each, and opens them.
 fn workers(schedule: &mut Schedule, cpus: &[u32]) -> Vec<WorkerIndex> {
     let slots: Vec<WorkerIndex> = cpus
         .iter()
         .map(|cpus| schedule.add_worker(provides(&["f"]), Resources::cpus(*cpus)))
         .collect();
-    slots.iter().for_each(|slot| schedule.open(*slot, true));
+    slots.iter().for_each(|worker_index| schedule.open(*worker_index, true));
     slots
 }
 
@@ -461,11 +464,11 @@ fn work_goes_to_its_arguments_while_there_is_room_and_elsewhere_when_not() {
     assert_eq!(
         at,
         [slots[0], slots[0], slots[1], slots[1]],
-        "nothing waits for a worker that is full"
+        "no work waits for a worker that is full"
     );
     schedule.open(slots[0], false);
     schedule.enqueue(task(9), f(), Some(slots[0]), false);
-    assert_eq!(placed(&mut schedule)[0].1, slots[1], "it gets no work");
+    assert_eq!(placed(&mut schedule)[0].1, slots[1], "a closed worker gets no work");
     schedule.check_invariants();
 }
 
@@ -492,7 +495,7 @@ fn room_goes_to_what_has_its_arguments_there_but_the_first_is_not_passed_over_fo
     }
     let mut running = placed(&mut schedule);
     running.retain(|(_, at, _)| *at == slots[0]);
-    let mut grant = running[0].2.clone().expect("it runs");
+    let mut grant = running[0].2.clone().expect("the work runs");
     schedule.enqueue(task(100), f(), Some(slots[1]), false);
     for number in 0..2 * u128::from(locality::MAX_OVERTAKEN) {
         schedule.enqueue(task(200 + number), f(), Some(slots[0]), false);
@@ -504,10 +507,10 @@ fn room_goes_to_what_has_its_arguments_there_but_the_first_is_not_passed_over_fo
         let next = placed(&mut schedule);
         assert_eq!(next.len(), 1);
         order.push(next[0].0);
-        grant = next[0].2.clone().expect("it runs");
+        grant = next[0].2.clone().expect("the work runs");
         schedule.check_invariants();
     }
     let first = order.iter().position(|work| *work == task(100));
-    assert_eq!(first, Some(locality::MAX_OVERTAKEN as usize), "it waits for so many, and no more");
-    assert_eq!(order[0], task(200), "the oldest that has its arguments there");
+    assert_eq!(first, Some(locality::MAX_OVERTAKEN as usize), "overtaken that often, and no more");
+    assert_eq!(order[0], task(200), "the oldest work whose arguments are there");
 }

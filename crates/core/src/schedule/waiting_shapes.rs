@@ -1,9 +1,13 @@
-//! Which shapes have waiting work. *Feasible* shapes, which some worker here could run, are sorted by age; each has what it
-//! needs beside it, so that a worker with little room passes over thousands of shapes without a look at them. *Infeasible*
-//! shapes stand apart and cost nothing until a worker opens.
+//! The shapes that have waiting work.
 //!
-//! A feasible shape has a *witness*: an open worker that could run it if nothing else ran there. Whether a shape is feasible
-//! is looked up when its first work arrives, when a worker opens (for the infeasible ones) and when its witness closes.
+//! - *Feasible* shapes, which some worker here could run, are sorted by the age of their first
+//!   work. The list contains a summary of what each needs, so that a worker with little room passes
+//!   over thousands of shapes without looking at the shapes themselves.
+//! - *Infeasible* shapes are in a list of their own, and cost nothing until a worker opens.
+//!
+//! A feasible shape has a *witness*: an open worker that could run it if nothing else ran there.
+//! Whether a shape is feasible is looked up when its first work arrives, when a worker opens (for
+//! infeasible shapes), and when its witness closes.
 
 use super::{Schedule, Shape, WorkerIndex};
 use crate::account::ResourceAccount;
@@ -12,14 +16,14 @@ use crate::resources::{Amount, Resources};
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 
-/// A rough summary of the resources that work needs, or that a worker has free. Comparing two is cheap. A summary never
-/// rejects work that the account would accept.
+/// A rough summary of the resources that work needs, or that a worker has free. Comparing two
+/// summaries is cheap. A summary never rejects work that the account would accept.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ResourceSummary {
     cpu: Amount,
     gpu: Amount,
     memory: u64,
-    /// A bit for each resource of the user's own; several may share one.
+    /// One bit for each of the user's own resources. Several resources may share a bit.
     custom: u64,
 }
 
@@ -34,14 +38,16 @@ impl ResourceSummary {
         }
     }
 
-    /// The free resources of a worker.
+    /// Returns the summary of a worker's free resources.
     pub fn of_room(account: &ResourceAccount) -> ResourceSummary {
         let free = account.free();
-        // What is overdrawn takes nothing, not even work that needs no CPU.
+        // `free_cpu` may be negative. A worker whose CPUs are overdrawn accepts nothing, not even
+        // work that needs no CPU.
         ResourceSummary { cpu: account.free_cpu(), ..ResourceSummary::of(&free) }
     }
 
-    /// Whether work with these needs may fit into `room`. If not, it certainly does not fit.
+    /// Returns whether work with these needs may fit into `room`. If not, it certainly does not
+    /// fit.
     pub fn may_fit(&self, room: &ResourceSummary) -> bool {
         self.cpu <= room.cpu
             && self.gpu <= room.gpu
@@ -50,7 +56,7 @@ impl ResourceSummary {
     }
 }
 
-/// One of 64 bits for a name; the same in every run.
+/// Returns one of 64 bits for a name. The bit is the same in every run.
 fn bit(name: &str) -> u64 {
     1 << (BuildHasherDefault::<DefaultHasher>::default().hash_one(name) % 64)
 }
@@ -58,27 +64,28 @@ fn bit(name: &str) -> u64 {
 /// See the [module](self).
 #[derive(Debug, Default)]
 pub(super) struct WaitingShapes {
-    /// By the age of their first work.
+    /// The feasible shapes by the number of their first work, with their needs.
     pub feasible: BTreeMap<(i64, ShapeId), ResourceSummary>,
+    /// The infeasible shapes by the number of their first work.
     pub infeasible: BTreeSet<(i64, ShapeId)>,
-    /// How often a worker opened: an infeasible shape stays so until one does.
+    /// How many times a worker opened. An infeasible shape stays infeasible until a worker opens.
     openings: u64,
 }
 
 impl WaitingShapes {
-    /// All shapes that wait, the infeasible ones first.
+    /// Returns all shapes that have waiting work, the infeasible ones first.
     pub fn shapes(&self) -> impl Iterator<Item = ShapeId> {
         self.infeasible.iter().chain(self.feasible.keys()).map(|(_, id)| *id)
     }
 
-    /// How many shapes wait.
+    /// Returns how many shapes have waiting work.
     pub fn len(&self) -> usize {
         self.feasible.len() + self.infeasible.len()
     }
 }
 
 impl Schedule {
-    /// The first work of a shape has come.
+    /// Lists a shape whose first work has come.
     pub(super) fn begin_waiting(&mut self, id: ShapeId) {
         self.find_witness(id);
         self.list_waiting(id);
@@ -106,24 +113,25 @@ impl Schedule {
         }
     }
 
-    /// A worker takes work from now on: what waits may be feasible there.
-    pub(super) fn worker_opened(&mut self, slot: WorkerIndex) {
+    /// Makes infeasible shapes feasible that a worker which has just opened could run.
+    pub(super) fn worker_opened(&mut self, worker_index: WorkerIndex) {
         self.waiting.openings += 1;
         let ids: Vec<ShapeId> = self.waiting.infeasible.iter().map(|(_, id)| *id).collect();
         for id in ids {
-            self.pools_of(id); // So that they are known.
-            if self.could_run(self.shape(id), slot) {
+            self.pools_of(id); // Fills in `pools`, which `could_run` reads.
+            if self.could_run(self.shape(id), worker_index) {
                 self.unlist_waiting(id);
-                self.shape_mut(id).witness = Some(slot);
+                self.shape_mut(id).witness = Some(worker_index);
                 self.list_waiting(id);
             }
         }
     }
 
-    /// A worker takes no more work: what waits needs another witness.
-    pub(super) fn worker_closed(&mut self, slot: WorkerIndex) {
+    /// Looks for another witness for the shapes whose witness has closed.
+    pub(super) fn worker_closed(&mut self, worker_index: WorkerIndex) {
         let ids = self.waiting.feasible.keys().map(|(_, id)| *id);
-        let ids: Vec<ShapeId> = ids.filter(|id| self.shape(*id).witness == Some(slot)).collect();
+        let ids: Vec<ShapeId> =
+            ids.filter(|id| self.shape(*id).witness == Some(worker_index)).collect();
         for id in ids {
             self.unlist_waiting(id);
             self.find_witness(id);
@@ -132,31 +140,31 @@ impl Schedule {
     }
 
     fn find_witness(&mut self, id: ShapeId) {
-        self.pools_of(id); // So that they are known.
+        self.pools_of(id); // Fills in `pools`, which `could_run` reads.
         let openings = self.waiting.openings;
         let shape = self.shape(id);
         if shape.infeasible_at == Some(openings)
-            || shape.witness.is_some_and(|slot| self.could_run(shape, slot))
+            || shape.witness.is_some_and(|worker_index| self.could_run(shape, worker_index))
         {
             return;
         }
         let mut slots = (0..self.workers.len()).map(|index| WorkerIndex(index as u32));
-        let witness = slots.find(|slot| self.could_run(shape, *slot));
+        let witness = slots.find(|worker_index| self.could_run(shape, *worker_index));
         let shape = self.shape_mut(id);
         shape.witness = witness;
         shape.infeasible_at = witness.is_none().then_some(openings);
     }
 
-    /// Whether work of this shape could run at a worker, if nothing else ran there.
-    pub(super) fn could_run(&self, shape: &Shape, slot: WorkerIndex) -> bool {
-        self.workers[slot.0 as usize].as_ref().is_some_and(|worker| {
+    /// Returns whether work of this shape could run at a worker if nothing else ran there.
+    pub(super) fn could_run(&self, shape: &Shape, worker_index: WorkerIndex) -> bool {
+        self.workers[worker_index.0 as usize].as_ref().is_some_and(|worker| {
             worker.open
                 && self.serves(worker.pool, shape)
                 && worker.account.could_ever_fit(&shape.demand.resources)
         })
     }
 
-    /// Whether the workers of a pool provide what work of this shape requires.
+    /// Returns whether the workers of a pool can run work of this shape, regardless of resources.
     pub(super) fn serves(&self, pool: usize, shape: &Shape) -> bool {
         match &shape.pools {
             Some(pools) => pools.binary_search(&pool).is_ok(),

@@ -1,5 +1,5 @@
-//! Actors at a worker, and the calls that reach them: one at a time unless told otherwise, those of
-//! one caller in their order.
+//! Actor instances at the worker that hosts them: their creation, their idle time and their end.
+//! `call.rs` has the calls that reach them.
 
 use super::call::{Call, CallOrigin, cancelled};
 use super::checkpoint::CheckpointState;
@@ -16,7 +16,7 @@ use crate::time::Time;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-/// An instance that is here.
+/// An actor instance that this worker hosts.
 #[derive(Debug)]
 pub(super) struct HostedActor {
     pub spec: Arc<ActorSpec>,
@@ -28,40 +28,40 @@ pub(super) struct HostedActor {
     pub life: InstancePhase,
     /// Calls that wait, in order.
     pub mailbox: VecDeque<Call>,
-    /// Calls that its executor has besides the one that runs, and begins in this order.
+    /// Calls that the executor has besides the one that runs. It starts them in this order.
     pub prefetched: VecDeque<Call>,
     /// Calls that run.
     pub running: BTreeMap<TaskId, Call>,
-    /// The ids of all of them.
+    /// The ids of all calls in `mailbox`, `prefetched` and `running`.
     pub ids: Set<TaskId>,
-    /// The number of the next call of each direct caller.
+    /// The number of each direct caller's next call.
     pub next: Map<Session, u64>,
     pub last_used: Time,
-    /// How far its state is saved, if it can be.
+    /// The progress of its checkpoints, if its state is saved.
     pub saving: Option<CheckpointState>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum InstancePhase {
-    /// Its constructor has not returned.
+    /// The constructor has not returned.
     Constructing,
     Ready,
-    /// It finishes the calls it has; new ones are refused.
+    /// The instance finishes the calls it has. New calls are refused.
     Leaving,
-    /// Its executor was told to die.
+    /// The executor was killed, but is not dead yet.
     Ending(InstanceEndReason),
 }
 
-/// Why an instance is ended by its worker.
+/// Why a worker ends an instance.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum InstanceEndReason {
-    /// The controller said so: the actor is gone for good.
+    /// The controller destroyed it: the actor is gone for good.
     Deleted,
-    /// Nobody called it for as long as its idle time.
+    /// It was not called for its `idle_ttl`.
     Idle,
-    /// Its worker drains: the actor goes on elsewhere.
+    /// Its worker drains. The actor restarts elsewhere.
     WorkerDrained,
-    /// It said so itself.
+    /// Its own code ended it.
     Exited,
 }
 
@@ -70,7 +70,7 @@ impl HostedActor {
         Instance { actor: self.spec.id, epoch: self.epoch }
     }
 
-    /// The calls that have not begun, in order.
+    /// Returns the calls that have not started, in order.
     pub fn waiting(&self) -> impl Iterator<Item = &Call> {
         self.prefetched.iter().chain(&self.mailbox)
     }
@@ -168,7 +168,7 @@ impl Worker {
         }
     }
 
-    /// The controller ends an instance.
+    /// Ends an instance that the controller destroyed.
     pub(super) fn destroy(&mut self, instance: Instance, effects: &mut Vec<Effect>) {
         let here =
             self.actors.get(&instance.actor).is_some_and(|hosted| hosted.epoch == instance.epoch);
@@ -179,7 +179,8 @@ impl Worker {
         }
     }
 
-    /// The controller has an instance's executor killed; the actor may live on in another.
+    /// Kills the executor of an instance for the controller. The actor may restart in another
+    /// executor.
     pub(super) fn kill_instance(&mut self, instance: Instance, effects: &mut Vec<Effect>) {
         match self.actors.get(&instance.actor).filter(|hosted| hosted.epoch == instance.epoch) {
             Some(hosted) => self.kill(hosted.executor, effects),
@@ -187,7 +188,7 @@ impl Worker {
         }
     }
 
-    /// An instance ends itself.
+    /// Ends an instance whose own code ends it.
     pub(super) fn actor_exited(&mut self, executor: ExecutorId, effects: &mut Vec<Effect>) {
         if let Occupant::Actor(id) = self.occupant(executor) {
             self.end_actor(id, InstanceEndReason::Exited, effects);
@@ -202,7 +203,7 @@ impl Worker {
     ) {
         let hosted = self.actors.get_mut(&id).expect("it is here");
         match &mut hosted.life {
-            // One that was about to move or to end idle, and is deleted meanwhile, is gone for good.
+            // Deletion is for good, even if the actor was about to move or to end idle.
             InstancePhase::Ending(before) if why == InstanceEndReason::Deleted => *before = why,
             InstancePhase::Ending(_) => {}
             life
@@ -214,9 +215,12 @@ impl Worker {
         }
     }
 
-    /// The executor of an instance is gone, and the instance with it. What was ahead of the call that ran
-    /// had not begun, for the answer to that one comes first; unless what it said last was `unheard`. One that
-    /// exits begins nothing any more.
+    /// Removes an instance whose executor died, and settles its calls.
+    ///
+    /// Prefetched calls had not started, because the executor starts a call only after it has sent
+    /// the answer to the one before. There are two exceptions. If the worker killed the executor,
+    /// its last answers were `unheard`, so prefetched calls may have started. If the actor exits,
+    /// its executor starts no further calls.
     pub(super) fn actor_executor_died(
         &mut self,
         id: ActorId,
@@ -232,7 +236,7 @@ impl Worker {
             false => (VecDeque::new(), hosted.prefetched),
         };
         if exited && hosted.spec.options.max_concurrency == 1 {
-            // The call that exits was answered before: this is the one that was to begin next.
+            // The exiting call was answered before. The call in `running` would have started next.
             let next = std::mem::take(&mut hosted.running).into_values();
             for call in next.filter(|call| !call.answered) {
                 self.refuse_call(&call, effects);
@@ -270,7 +274,7 @@ impl Worker {
         effects.push(Effect::ToController(message));
     }
 
-    pub(super) fn dropped(
+    pub(super) fn references_released(
         &mut self,
         executor: ExecutorId,
         things: Vec<Referent>,
@@ -282,8 +286,8 @@ impl Worker {
         }
     }
 
-    /// Ends an actor that nobody called for as long as its idle time.
-    pub(super) fn look_whether_idle(&mut self, now: Time, id: ActorId, effects: &mut Vec<Effect>) {
+    /// Ends an actor that was not called for its `idle_ttl`.
+    pub(super) fn check_idle(&mut self, now: Time, id: ActorId, effects: &mut Vec<Effect>) {
         let Some(hosted) = self.actors.get(&id) else { return };
         let Some(ttl) = hosted.spec.options.idle_ttl else { return };
         if hosted.life != InstancePhase::Ready {
@@ -298,7 +302,7 @@ impl Worker {
         }
     }
 
-    /// Draining began: actors finish the calls they have.
+    /// Lets all actors finish the calls they have, when draining begins.
     pub(super) fn actors_leave(&mut self, now: Time, effects: &mut Vec<Effect>) {
         let mut ids: Vec<ActorId> = self.actors.keys().copied().collect();
         ids.sort_unstable();
@@ -315,7 +319,7 @@ impl Worker {
         }
     }
 
-    /// The grace is over: actors end with the calls they have.
+    /// Ends all actors with the calls they have, when the grace of a drain is over.
     pub(super) fn actors_are_killed(&mut self, effects: &mut Vec<Effect>) {
         let mut ids: Vec<ActorId> = self.actors.keys().copied().collect();
         ids.sort_unstable();
@@ -325,7 +329,7 @@ impl Worker {
     }
 }
 
-/// What a caller is told of a call that ran when its actor's executor went.
+/// Returns the answer to a call that ran when the executor of its actor died.
 fn cut_short(call: &Call, actor: ActorId, life: InstancePhase, error: &Error) -> FromHost {
     let (attempt, items) = (call.attempt_id(), call.stream.yielded);
     if call.cancelled {
@@ -334,11 +338,11 @@ fn cut_short(call: &Call, actor: ActorId, life: InstancePhase, error: &Error) ->
     let lost = |error: Error| FromHost::CallLost { attempt, error: error.ran(Ran::Maybe) };
     match life {
         InstancePhase::Ending(why @ (InstanceEndReason::Deleted | InstanceEndReason::Exited)) => {
-            let how =
+            let verb =
                 if why == InstanceEndReason::Deleted { "was deleted" } else { "ended itself" };
             let error = Error::gone(
                 Referent::Actor(actor),
-                format!("actor {actor} {how} while this call ran"),
+                format!("actor {actor} {verb} while this call ran"),
             );
             FromHost::CallEnded { attempt, outcome: Err(error.ran(Ran::Maybe)), items }
         }

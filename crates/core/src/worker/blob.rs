@@ -1,8 +1,10 @@
-//! Large values: what the worker's store keeps for the cluster, and where it finds what it does not have.
+//! Large values: which blobs the worker's object store retains for the cluster, and where it finds
+//! others.
 //!
-//! The data of a result is its executor's until the worker passes the result on; from then on the store
-//! keeps it for the cluster, until the controller says that nobody holds it. What an executor made for an answer
-//! that goes nowhere is therefore nobody's, and goes with its executor's pin.
+//! The blob of a result belongs to its executor until the worker reports the result. From then on
+//! the object store retains the blob, until the controller says that no holds are left. A blob of a
+//! result that is not reported belongs to no object. The store drops it when the executor's pin
+//! goes.
 
 use super::{Effect, Worker};
 use crate::error::{Error, Ran};
@@ -17,8 +19,9 @@ impl Worker {
         }
     }
 
-    /// Forgets an object's data, unless this worker has made it again for a repeated call and still waits for `Entrusted`:
-    /// then this `Forget` means the earlier data.
+    /// Forgets the blob of an object. There is one exception: this worker has recomputed the value
+    /// for a repeated call, and still waits for `Entrusted`. Then this `Forget` is about the
+    /// earlier blob.
     pub(super) fn forget(&self, object: ObjectId, effects: &mut Vec<Effect>) {
         let call = |attempt| AttemptId { task: object.origin, attempt };
         let mut entrusting =
@@ -36,20 +39,20 @@ impl Worker {
         }
     }
 
-    /// Somebody looks for data that is not here.
+    /// Asks the controller for copies of a blob that the object store does not have.
     pub(super) fn data_missing(&self, object: ObjectId, effects: &mut Vec<Effect>) {
         if self.session.is_some() {
             return effects.push(Effect::ToController(FromWorker::Locate { object }));
         }
         let words = format!(
-            "value {object} cannot be looked for: this worker is not part of a cluster at the moment"
+            "value {object} cannot be located: this worker has no session with a controller now"
         );
         let copies = Err(Error::unavailable(Ran::No, words));
         effects.push(Effect::Located { object, copies });
     }
 }
 
-/// Results are passed on: the store keeps their data.
+/// Retains the blobs of results that are about to be reported.
 pub(super) fn retain_blobs<'v>(
     values: impl IntoIterator<Item = &'v Value>,
     effects: &mut Vec<Effect>,

@@ -1,10 +1,10 @@
-//! Calls at a worker: those of one caller reach the actor in their order, one at a time unless told
-//! otherwise.
+//! Actor calls on the worker that hosts the actor. Calls of one caller start in the order in which
+//! they were sent, one at a time unless `max_concurrency` allows more.
 //!
-//! An executor that runs one at a time is given the next ones ahead, so that it need not wait for its worker
-//! in between. It begins them in the order in which they came, each after the answer to the one before has
-//! left it: so the worker knows from the answers alone which one runs, and which had not begun when the
-//! executor died.
+//! An executor that runs one call at a time gets the next calls ahead (it *prefetches* them), so
+//! that it does not wait for its worker in between. It starts them in the order in which they
+//! arrived, each after it has sent the answer to the call before. So the worker knows from the
+//! answers alone which call runs, and which calls had not started when the executor died.
 
 use super::actor::{HostedActor, InstanceEndReason, InstancePhase};
 use super::event::UserCodeResult;
@@ -22,10 +22,12 @@ use crate::spec::{Target, TaskSpec};
 use crate::time::Time;
 use std::sync::Arc;
 
-/// So many calls an executor has besides the one that it runs.
+/// The most calls that an executor holds besides the one that it runs. A few hide the round trip to
+/// the worker. If the executor is killed, its prefetched calls count as started, so more would put
+/// more calls at risk.
 const MAX_PREFETCHED_CALLS: usize = 16;
 
-/// A call that is here.
+/// A call that is at this worker.
 #[derive(Debug)]
 pub(super) struct Call {
     pub origin: CallOrigin,
@@ -33,26 +35,27 @@ pub(super) struct Call {
     attempt: Attempt,
     values: Vec<Value>,
     pub since: Time,
-    /// When it is looked at again, if it is.
+    /// The timers to remove when the call ends.
     timers: Vec<(Time, Timer)>,
-    /// Its caller has its answer, or is gone; what it returns goes nowhere.
+    /// The caller has its answer, or its session ended: the result is dropped.
     pub answered: bool,
     pub cancelled: bool,
-    /// What it gives while it runs.
+    /// The progress of its items.
     pub stream: StreamProgress,
 }
 
-/// Who wants the answer.
+/// Where a call came from, and so where its answer goes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum CallOrigin {
     Controller,
     Caller(Session),
-    /// Nobody: it saves the actor's state.
+    /// The worker itself calls the method that saves the actor's state. The answer goes to no
+    /// caller.
     Worker,
 }
 
 impl CallOrigin {
-    /// The direct caller, if it is one.
+    /// Returns the caller of a direct call.
     pub fn caller(self) -> Option<Session> {
         match self {
             CallOrigin::Caller(session) => Some(session),
@@ -63,7 +66,7 @@ impl CallOrigin {
 
 impl Call {
     pub fn new(
-        from: CallOrigin,
+        origin: CallOrigin,
         spec: Arc<TaskSpec>,
         attempt: Attempt,
         values: Vec<Value>,
@@ -71,14 +74,14 @@ impl Call {
     ) -> Call {
         let (timers, answered, cancelled) = (Vec::new(), false, false);
         let stream = StreamProgress::default();
-        Call { origin: from, spec, attempt, values, since, timers, answered, cancelled, stream }
+        Call { origin, spec, attempt, values, since, timers, answered, cancelled, stream }
     }
 
     pub fn attempt_id(&self) -> AttemptId {
         AttemptId { task: self.spec.id, attempt: self.attempt }
     }
 
-    /// Gives it to its executor, once.
+    /// Sends the call to its executor, once.
     fn give_to(&mut self, executor: ExecutorId, effects: &mut Vec<Effect>) {
         let values = std::mem::take(&mut self.values);
         let (spec, attempt) = (self.spec.clone(), self.attempt);
@@ -88,7 +91,7 @@ impl Call {
 }
 
 impl HostedActor {
-    /// Gives the next call to the executor, if there is one and it may go on.
+    /// Sends the next call to the executor, if there is one and checkpoints allow it.
     fn hand_over(&mut self, effects: &mut Vec<Effect>) -> Option<Call> {
         if !self.accepts_call() {
             return None;
@@ -101,7 +104,7 @@ impl HostedActor {
 }
 
 impl Worker {
-    /// A call that never reached the actor goes back to its caller.
+    /// Returns a call that never reached the actor to its caller.
     pub(super) fn refuse_call(&mut self, call: &Call, effects: &mut Vec<Effect>) {
         match call.origin {
             CallOrigin::Controller => refuse(call.attempt_id(), Refusal::NotHere, effects),
@@ -114,7 +117,7 @@ impl Worker {
         }
     }
 
-    /// A caller's call arrived.
+    /// Queues a call that arrived on a direct link.
     pub(super) fn direct_call_arrived(
         &mut self,
         now: Time,
@@ -130,7 +133,7 @@ impl Worker {
         let taken = hosted.ids.contains(&call.spec.id);
         let next = hosted.next.entry(session).or_default();
         if *next != number {
-            let error = Error::internal(format!("call {number} came where call {next} was due"));
+            let error = Error::internal(format!("call {number} came instead of call {next}"));
             let message =
                 FromHost::CallEnded { attempt: call.attempt_id(), outcome: Err(error), items: 0 };
             return self.send_to_caller(session, message, effects);
@@ -142,7 +145,7 @@ impl Worker {
         let limit = hosted.spec.options.max_pending_calls as usize;
         if hosted.prefetched.len() + hosted.mailbox.len() >= limit {
             let error = Error::exhausted(format!(
-                "{limit} calls wait for actor {} already (max_pending_calls)",
+                "{limit} calls wait for actor {}, which is the limit (max_pending_calls)",
                 hosted.spec.id
             ));
             let message =
@@ -152,7 +155,8 @@ impl Worker {
         self.post(now, call, effects);
     }
 
-    /// So many calls of this caller were answered without reaching their instance: their numbers are used up.
+    /// Skips the numbers of `count` calls of this caller, which were answered without reaching
+    /// their instance.
     pub(super) fn skip_numbers(&mut self, session: Session, instance: Instance, count: u64) {
         if let Some(hosted) = self.actors.get_mut(&instance.actor)
             && hosted.epoch == instance.epoch
@@ -162,7 +166,7 @@ impl Worker {
         }
     }
 
-    /// A call through the controller arrived.
+    /// Queues a call that arrived through the controller.
     pub(super) fn relayed_call_arrived(
         &mut self,
         now: Time,
@@ -172,8 +176,8 @@ impl Worker {
         values: Vec<Value>,
         effects: &mut Vec<Effect>,
     ) {
-        let from = CallOrigin::Controller;
-        let call = Call::new(from, spec, attempt, values, now);
+        let origin = CallOrigin::Controller;
+        let call = Call::new(origin, spec, attempt, values, now);
         match self.instance_of(&call, epoch) {
             Some(hosted) if hosted.ids.contains(&call.spec.id) => {
                 self.reject_duplicate_call(&call, effects)
@@ -183,10 +187,10 @@ impl Worker {
         }
     }
 
-    /// Another's call has the same id: ids are made to be different.
+    /// Fails a call that has the same id as another call. Ids are chosen to be unique.
     fn reject_duplicate_call(&mut self, call: &Call, effects: &mut Vec<Effect>) {
         let error =
-            Error::already_exists(format!("a call with the id {} is here already", call.spec.id));
+            Error::already_exists(format!("a call with the id {} exists already", call.spec.id));
         let attempt = call.attempt_id();
         match call.origin {
             CallOrigin::Caller(to) => {
@@ -199,11 +203,11 @@ impl Worker {
             CallOrigin::Controller => {
                 effects.push(super::task::ended(attempt, AttemptEnd::Failed(error)))
             }
-            CallOrigin::Worker => panic!("{attempt:?} is made when nothing runs"),
+            CallOrigin::Worker => panic!("{attempt:?} is created only when no call runs"),
         }
     }
 
-    /// The instance that a call is for, if it is here and takes calls.
+    /// Returns the instance that a call is for, if this worker hosts it and it accepts calls.
     pub(super) fn instance_of(
         &mut self,
         call: &Call,
@@ -216,16 +220,16 @@ impl Worker {
 
     pub(super) fn post(&mut self, now: Time, call: Call, effects: &mut Vec<Effect>) {
         let Target::Method { actor, .. } = call.spec.target else { return };
-        let hosted = self.actors.get_mut(&actor).expect("it takes calls");
+        let hosted = self.actors.get_mut(&actor).expect("`instance_of` found it");
         hosted.last_used = now;
         hosted.ids.insert(call.spec.id);
         hosted.mailbox.push_back(call);
         self.start_calls(now, actor, effects);
     }
 
-    /// Starts as many calls as may run, and gives the executor those that come next.
+    /// Starts as many calls as may run, and sends the following ones ahead to the executor.
     pub(super) fn start_calls(&mut self, now: Time, id: ActorId, effects: &mut Vec<Effect>) {
-        let hosted = self.actors.get_mut(&id).expect("it has calls");
+        let hosted = self.actors.get_mut(&id).expect("an actor with calls is here");
         if !matches!(hosted.life, InstancePhase::Ready | InstancePhase::Leaving) {
             return;
         }
@@ -266,7 +270,7 @@ impl Worker {
         }
     }
 
-    /// A call's user code ended.
+    /// Handles the end of a call's user code.
     pub(super) fn call_finished(
         &mut self,
         now: Time,
@@ -355,8 +359,9 @@ impl Worker {
         }
     }
 
-    /// Nobody waits for the answer of a call, but its actor kept something, or it names things, which are held
-    /// until it is known to have come.
+    /// Reports the referents that an actor kept from a call whose answer no caller waits for. It
+    /// also does so if the answer names referents, because these are held until the answer is known
+    /// to have come.
     pub(super) fn entrust_kept(
         &mut self,
         call: &Call,
@@ -368,7 +373,7 @@ impl Worker {
         if kept.is_empty() && !names {
             return;
         }
-        let to = self.session.expect("it runs calls");
+        let to = self.session.expect("calls run only in a session");
         let (contains, stored) = (Vec::new(), Vec::new());
         let entrust =
             FromWorker::Entrust { call: call.attempt_id(), to, contains, stored, instance, kept };
@@ -392,7 +397,7 @@ impl Worker {
         }
     }
 
-    /// A caller takes a call back.
+    /// Cancels a call for its caller.
     pub(super) fn cancel_call(
         &mut self,
         now: Time,
@@ -407,17 +412,17 @@ impl Worker {
     pub(super) fn cancel_relayed(
         &mut self,
         now: Time,
-        tried: AttemptId,
+        attempt_id: AttemptId,
         mode: CancelMode,
         effects: &mut Vec<Effect>,
     ) {
-        self.stop_call(now, CallOrigin::Controller, tried.task, mode, effects);
+        self.stop_call(now, CallOrigin::Controller, attempt_id.task, mode, effects);
     }
 
     pub(super) fn stop_call(
         &mut self,
         now: Time,
-        from: CallOrigin,
+        origin: CallOrigin,
         id: TaskId,
         mode: CancelMode,
         effects: &mut Vec<Effect>,
@@ -428,7 +433,7 @@ impl Worker {
         for actor in actors {
             let hosted = self.actors.get_mut(&actor).expect("it was listed");
             let waits =
-                hosted.mailbox.iter().position(|call| call.spec.id == id && call.origin == from);
+                hosted.mailbox.iter().position(|call| call.spec.id == id && call.origin == origin);
             if let Some(index) = waits {
                 let mut call = hosted.mailbox.remove(index).expect("it waits");
                 let instance = hosted.instance();
@@ -439,10 +444,13 @@ impl Worker {
                     UserCodeResult { outcome: Err(cancelled(&call.spec)), still_held: Vec::new() };
                 return self.settle_call(now, instance, call, end, effects);
             }
-            if let Some(call) =
-                hosted.prefetched.iter_mut().find(|call| call.spec.id == id && call.origin == from)
+            if let Some(call) = hosted
+                .prefetched
+                .iter_mut()
+                .find(|call| call.spec.id == id && call.origin == origin)
             {
-                // It may have begun meanwhile: then it is asked to stop like any other.
+                // The call may have started meanwhile. Then the executor asks it to stop like any
+                // other.
                 let error = cancelled(&call.spec);
                 let answered = call.answered;
                 call.cancelled = true;
@@ -452,7 +460,7 @@ impl Worker {
                 }
                 return;
             }
-            if let Some(call) = hosted.running.get_mut(&id).filter(|call| call.origin == from) {
+            if let Some(call) = hosted.running.get_mut(&id).filter(|call| call.origin == origin) {
                 call.cancelled = true;
                 let executor = hosted.executor;
                 if mode == CancelMode::Force {
@@ -468,7 +476,7 @@ impl Worker {
         self.counters.stale += 1;
     }
 
-    /// A caller's session is over.
+    /// Drops the calls of a caller whose session is over.
     pub(super) fn drop_calls_of(&mut self, now: Time, session: Session, effects: &mut Vec<Effect>) {
         let mut actors: Vec<ActorId> = self.actors.keys().copied().collect();
         actors.sort_unstable();
@@ -493,7 +501,7 @@ impl Worker {
         }
     }
 
-    /// A call took longer than its timeout: its caller is told, and it is asked to stop.
+    /// Answers a call that exceeded its timeout, and asks it to stop.
     pub(super) fn call_timed_out(
         &mut self,
         now: Time,
@@ -513,7 +521,7 @@ impl Worker {
         self.answer_early(now, actor, id, Error::timeout(message).ran(Ran::Maybe), effects);
     }
 
-    /// A call that was asked to stop did not: its caller waits no longer.
+    /// Answers a call that did not stop in time after it was asked to.
     pub(super) fn call_did_not_stop(
         &mut self,
         now: Time,
@@ -528,8 +536,8 @@ impl Worker {
         }
     }
 
-    /// Answers a call that its executor has. It goes on taking its place at the actor until it returns; what
-    /// it returns then goes nowhere.
+    /// Answers a call that its executor has. The call keeps its place at the actor until it
+    /// returns, and its result is then dropped.
     fn answer_early(
         &mut self,
         now: Time,

@@ -1,5 +1,6 @@
-//! Callers: sessions that speak to this worker directly. None of them is believed before the
-//! controller said that its session lives, and all that one had here goes when it ends.
+//! Callers: sessions with a direct link to this worker. A caller's messages count only once the
+//! controller has confirmed that its session is alive. When the session ends, everything of the
+//! caller goes in one step.
 
 use super::call::{Call, CallOrigin};
 use super::{Effect, Worker};
@@ -12,30 +13,32 @@ use crate::time::Time;
 
 #[derive(Debug)]
 pub(super) enum Caller {
-    /// The controller has not answered yet: the caller's calls wait.
-    Asked(ParkedCalls),
-    /// It lives.
+    /// The controller has not answered yet. The caller's calls wait.
+    Unconfirmed(ParkedCalls),
+    /// The session is alive.
     Alive,
 }
 
-/// The calls of a caller that is not known to live, in the order in which they came.
+/// The calls of a caller whose session is not confirmed yet, in the order in which they arrived.
 ///
-/// A caller has no call anywhere else at this worker yet, so its other messages name calls that are here. Each is
-/// folded into its call: the calls are bounded, and no cancel and no count of taken items can be one too many.
+/// Such a caller has no other call at this worker, so its other messages are about calls in this
+/// list. Each is folded into its call. So a limit on the calls bounds the list, and no cancel and
+/// no count of consumed items can exceed it.
 #[derive(Debug, Default)]
 pub(super) struct ParkedCalls {
     calls: Vec<ParkedCall>,
     /// How many of them wait. At most `max_parked_messages`.
     waiting: usize,
-    /// Where each call stands, its latest attempt if there are several.
+    /// The index of each call in `calls`; of its latest attempt, if there are several.
     places: Map<TaskId, usize>,
 }
 
 #[derive(Debug)]
 enum ParkedCall {
-    /// The call, and how it is to be stopped if its caller took it back.
+    /// A call that waits, and how to stop it if its caller has cancelled it.
     Waits { call: ToHost, cancel: Option<CancelMode> },
-    /// So many calls were refused since the limit was reached; their numbers are used up.
+    /// Calls of one instance that were rejected since the limit was reached. Their numbers are used
+    /// up.
     Refused { instance: Instance, count: u64 },
 }
 
@@ -53,18 +56,18 @@ impl ParkedCalls {
         }
     }
 
-    /// The caller stops a call. A call that does not wait was refused: its caller has that answer.
+    /// Cancels a call. A call that does not wait was rejected, and its caller has that answer.
     fn cancel(&mut self, id: TaskId, mode: CancelMode) {
         let call = self.places.get(&id).map(|at| &mut self.calls[*at]);
         if let Some(ParkedCall::Waits { cancel, .. }) = call {
-            // Once a call is to be killed, a later request to ask it changes nothing.
+            // A forced cancel is final: a later request to stop gracefully changes nothing.
             *cancel =
                 Some(if *cancel == Some(CancelMode::Force) { CancelMode::Force } else { mode });
         }
     }
 
-    /// The caller took items of an earlier attempt.
-    fn took(&mut self, id: TaskId, count: u32) {
+    /// Notes how many items of an earlier attempt the caller has consumed.
+    fn note_consumed(&mut self, id: TaskId, count: u32) {
         let call = self.places.get(&id).map(|at| &mut self.calls[*at]);
         if let Some(ParkedCall::Waits { call: ToHost::Call { took, .. }, .. }) = call {
             *took = count.max(*took);
@@ -73,7 +76,7 @@ impl ParkedCalls {
 }
 
 impl Worker {
-    pub(super) fn caller_said(
+    pub(super) fn receive_from_caller(
         &mut self,
         now: Time,
         session: Session,
@@ -85,22 +88,22 @@ impl Worker {
         }
         match self.callers.get_mut(&session) {
             Some(Caller::Alive) => self.handle_caller_message(now, session, message, effects),
-            Some(Caller::Asked(_)) => self.park(session, message, effects),
+            Some(Caller::Unconfirmed(_)) => self.park(session, message, effects),
             None => {
-                self.callers.insert(session, Caller::Asked(ParkedCalls::default()));
+                self.callers.insert(session, Caller::Unconfirmed(ParkedCalls::default()));
                 self.park(session, message, effects);
                 effects.push(Effect::ToController(FromWorker::Watch { session }));
             }
         }
     }
 
-    /// Keeps a message until the controller has answered; refuses a call that is one too many.
+    /// Keeps a message until the controller has answered. Rejects a call above the limit.
     fn park(&mut self, session: Session, message: ToHost, effects: &mut Vec<Effect>) {
         let limit = self.config.max_parked_messages;
-        let Some(Caller::Asked(parked)) = self.callers.get_mut(&session) else { return };
+        let Some(Caller::Unconfirmed(parked)) = self.callers.get_mut(&session) else { return };
         let (spec, attempt, epoch) = match &message {
             ToHost::CancelCall { call, mode } => return parked.cancel(*call, *mode),
-            ToHost::Took { call, count } => return parked.took(*call, *count),
+            ToHost::Took { call, count } => return parked.note_consumed(*call, *count),
             ToHost::Call { spec, attempt, epoch, .. } => (spec, *attempt, *epoch),
         };
         if parked.waiting < limit {
@@ -110,7 +113,7 @@ impl Worker {
             parked.add_refused(Instance { actor, epoch });
         }
         let error = Error::exhausted(format!(
-            "{limit} calls wait for the controller's word on their caller (max_parked_messages): call again later"
+            "{limit} calls wait until the controller confirms their caller, which is the limit (max_parked_messages): retry later"
         ));
         let attempt = AttemptId { task: spec.id, attempt };
         let message = FromHost::CallEnded { attempt, outcome: Err(error), items: 0 };
@@ -134,12 +137,12 @@ impl Worker {
                 self.cancel_call(now, session, call, mode, effects)
             }
             ToHost::Took { call, count } => {
-                self.call_took(CallOrigin::Caller(session), call, count, effects)
+                self.call_items_consumed(CallOrigin::Caller(session), call, count, effects)
             }
         }
     }
 
-    /// The controller's word on a caller.
+    /// Handles the controller's answer whether a caller's session is alive.
     pub(super) fn watched(
         &mut self,
         now: Time,
@@ -147,7 +150,7 @@ impl Worker {
         alive: bool,
         effects: &mut Vec<Effect>,
     ) {
-        let Some(Caller::Asked(parked)) = self.callers.get_mut(&session) else { return };
+        let Some(Caller::Unconfirmed(parked)) = self.callers.get_mut(&session) else { return };
         let parked = std::mem::take(parked);
         if !alive {
             self.counters.fenced += parked.waiting as u64;
@@ -171,7 +174,7 @@ impl Worker {
         }
     }
 
-    /// A caller's session is over: its calls go, in this one step.
+    /// Drops everything of a caller whose session is over, in this one step.
     pub(super) fn caller_ended(&mut self, now: Time, session: Session, effects: &mut Vec<Effect>) {
         if self.callers.remove(&session).is_some() {
             effects.push(Effect::FenceCaller(session));
@@ -180,7 +183,7 @@ impl Worker {
         self.drop_calls_of(now, session, effects);
     }
 
-    /// Says something to a caller, if it is still there.
+    /// Sends a message to a caller, if its session is alive.
     pub(super) fn send_to_caller(
         &mut self,
         to: Session,

@@ -1,4 +1,4 @@
-//! What must be true of a worker after every event.
+//! The invariants of a worker, checked after every event.
 
 use super::Worker;
 use super::executor::Occupant;
@@ -6,7 +6,7 @@ use super::task::AttemptState;
 use crate::map::Set;
 
 impl Worker {
-    /// Panics, naming what is wrong, if the state does not add up.
+    /// Panics, naming the contradiction, if the state is inconsistent.
     pub fn check_invariants(&self) {
         if self.session.is_none() {
             assert!(
@@ -22,7 +22,7 @@ impl Worker {
                 AttemptState::Starting { executor, .. }
                 | AttemptState::Running { executor, .. } => {
                     let occupant = self.executors[executor].occupant;
-                    assert_eq!(occupant, Occupant::Task(*id), "what {executor:?} runs");
+                    assert_eq!(occupant, Occupant::Task(*id), "the occupant of {executor:?}");
                 }
             }
         }
@@ -33,18 +33,18 @@ impl Worker {
             assert_eq!(granted.count(), slots.granted as usize, "grants of {shape:?}");
             assert!(
                 slots.backlog.is_empty() || slots.granted > slots.blocked,
-                "a backlog that nobody will leave a grant to"
+                "a backlog without an attempt that could leave it a grant"
             );
         }
         for (id, hosted) in &self.actors {
             let executor = self.executors.get(&hosted.executor);
             let occupant = executor.map(|executor| executor.occupant);
-            assert_eq!(occupant, Some(Occupant::Actor(*id)), "where {id} lives");
+            assert_eq!(occupant, Some(Occupant::Actor(*id)), "the executor of {id}");
             let limit = hosted.spec.options.max_concurrency as usize;
             assert!(hosted.running.len() <= limit, "{id} runs more calls than it may");
             assert!(
                 hosted.prefetched.is_empty() || (limit == 1 && hosted.running.len() == 1),
-                "{id} has calls ahead of none"
+                "{id} has prefetched calls and no running call"
             );
             let calls =
                 hosted.waiting().map(|call| call.spec.id).chain(hosted.running.keys().copied());
@@ -54,14 +54,14 @@ impl Worker {
             let executor = &self.executors[id];
             assert!(
                 !executor.ready && !executor.doomed && executor.occupant == Occupant::None,
-                "{id:?} starts ahead"
+                "{id:?} is not a spare"
             );
         }
         for id in &self.idle {
             let executor = &self.executors[id];
             assert!(
                 executor.ready && !executor.doomed && executor.occupant == Occupant::None,
-                "{id:?} is idle"
+                "{id:?} is not idle"
             );
         }
     }

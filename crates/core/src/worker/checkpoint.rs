@@ -1,9 +1,10 @@
-//! Checkpoints: when an actor's state is saved, and when it is safe to go on.
+//! Checkpoints: when an actor's state is saved, and when further calls may start.
 //!
-//! Saving is a call of the actor's own method, made when nothing else runs in it. After as many calls as the
-//! actor's options allow no other begins before the state was saved and the controller has it: so whatever is
-//! killed, no more calls than that are forgotten. A caller that calls the method itself asks for a checkpoint,
-//! and has its answer when the controller has it.
+//! The worker saves the state by a call of the actor's own method, when no other call runs in it.
+//! After as many calls as the actor's options allow, no other call starts before the state is saved
+//! and the controller has it. So whatever is killed, no more than that many calls are lost. A
+//! client may call the method itself: it asks for a checkpoint, and its answer leaves when the
+//! controller has the checkpoint.
 
 use super::actor::{HostedActor, InstancePhase};
 use super::call::{Call, CallOrigin};
@@ -18,17 +19,18 @@ use crate::time::Time;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// How far an instance's state is saved.
+/// The progress of an instance's checkpoints.
 #[derive(Debug)]
 pub(super) struct CheckpointState {
     terms: CheckpointPolicy,
-    /// Calls that the executor was given since the state was saved.
+    /// How many calls the executor got since the last save.
     unsaved: u32,
-    /// The time for the next one has come.
+    /// The interval between checkpoints is over.
     due: bool,
-    /// A save of ours is with the executor.
+    /// A save by the worker is with the executor.
     under_way: bool,
-    /// What the controller does not have yet, by number, and which call is answered then.
+    /// The checkpoints that the controller does not have yet, by sequence number. Each has the call
+    /// that saved it, which is answered when the controller has it.
     storing: BTreeMap<u64, (Call, UserCodeResult)>,
     next: u64,
     timer: Option<Time>,
@@ -52,7 +54,7 @@ impl CheckpointState {
         self.due || self.terms.every_calls.is_some_and(|calls| self.unsaved >= calls)
     }
 
-    /// The executor is gone: the calls that would be answered when the controller has what they saved.
+    /// Returns the calls whose answers waited for the controller, when the executor is gone.
     pub fn give_up(&mut self) -> Vec<Call> {
         std::mem::take(&mut self.storing).into_values().map(|(call, _)| call).collect()
     }
@@ -63,24 +65,24 @@ impl CheckpointState {
 }
 
 impl HostedActor {
-    /// Whether its executor may be given another call.
+    /// Returns whether the executor may get another call.
     pub fn accepts_call(&self) -> bool {
         self.saving.as_ref().is_none_or(|saving| !saving.is_busy() && !saving.is_due())
     }
 
-    /// Its executor was given a call.
+    /// Counts a call that the executor got.
     pub fn count_unsaved_call(&mut self) {
         if let Some(saving) = &mut self.saving {
             saving.unsaved += 1;
         }
     }
 
-    /// Whether its state is saved, as far as it is going to be.
+    /// Returns whether the state is saved, as far as this actor's state is saved at all.
     pub fn is_saved(&self) -> bool {
         self.saving.as_ref().is_none_or(|saving| !saving.is_busy() && saving.unsaved == 0)
     }
 
-    /// The call that saves its state, if it is time and nothing runs.
+    /// Returns the call that saves the state, if a checkpoint is due and no call runs.
     pub fn save_now(&mut self, now: Time) -> Option<Call> {
         let leaves = self.life == InstancePhase::Leaving && self.mailbox.is_empty();
         let idle = self.running.is_empty();
@@ -92,7 +94,7 @@ impl HostedActor {
         }
         (saving.under_way, saving.due) = (true, false);
         let spec = TaskSpec {
-            // Ids are made to be different: no call has its actor's.
+            // Ids are chosen to be unique, so no other call has its actor's id.
             id: TaskId::from_u128(id.as_u128()),
             target: Target::Method { actor: id, method: SAVE_METHOD.into() },
             args: Payload::default(),
@@ -107,7 +109,8 @@ impl HostedActor {
 }
 
 impl Worker {
-    /// A call ended. If it saved the state, the controller gets it first; otherwise it is given back.
+    /// Handles the end of a call, if the call saved the state: the controller gets the checkpoint
+    /// before the caller gets its answer. Returns any other call.
     pub(super) fn checkpointed_by(
         &mut self,
         id: ActorId,
@@ -115,7 +118,7 @@ impl Worker {
         end: UserCodeResult,
         effects: &mut Vec<Effect>,
     ) -> Option<(Call, UserCodeResult)> {
-        let hosted = self.actors.get_mut(&id).expect("it ran a call");
+        let hosted = self.actors.get_mut(&id).expect("an actor's call ended");
         let instance = hosted.instance();
         let with_executor = hosted.running.len() + hosted.prefetched.len();
         let Some(saving) = &mut hosted.saving else { return Some((call, end)) };
@@ -125,12 +128,12 @@ impl Worker {
         if call.origin == CallOrigin::Worker {
             saving.under_way = false;
         }
-        saving.unsaved = u32::try_from(with_executor).expect("few calls are with an executor");
+        saving.unsaved = u32::try_from(with_executor).expect("an executor has few calls");
         let saved = match &end.outcome {
             Ok(values) => match &values[..] {
                 [value] if value.referents.is_empty() => Ok(value.payload.clone()),
                 [_] => Err(Error::invalid("a checkpoint cannot contain references or handles")),
-                _ => Err(Error::invalid(format!("{SAVE_METHOD} is to return one value"))),
+                _ => Err(Error::invalid(format!("{SAVE_METHOD} must return one value"))),
             },
             Err(_) => return Some((call, end)),
         };
@@ -147,7 +150,7 @@ impl Worker {
         }
     }
 
-    /// The controller has a checkpoint.
+    /// Answers the call that saved a checkpoint, now that the controller has it.
     pub(super) fn checkpoint_stored(
         &mut self,
         now: Time,
@@ -167,7 +170,7 @@ impl Worker {
         self.start_calls(now, instance.actor, effects);
     }
 
-    /// An instance is ready: its state is saved every now and then, if it is to be.
+    /// Starts the timer of a ready instance's next checkpoint, if its options have an interval.
     pub(super) fn save_in_time(&mut self, now: Time, id: ActorId) {
         let saving = self.actors.get_mut(&id).and_then(|hosted| hosted.saving.as_mut());
         if let Some(saving) = saving
@@ -179,12 +182,12 @@ impl Worker {
         }
     }
 
-    /// The time between two checkpoints is over.
+    /// Makes a checkpoint due when the interval is over.
     pub(super) fn save_timer_fired(&mut self, now: Time, id: ActorId, effects: &mut Vec<Effect>) {
         let saving = self.actors.get_mut(&id).and_then(|hosted| hosted.saving.as_mut());
         let Some(saving) = saving.filter(|saving| saving.timer.is_some_and(|due| due <= now))
         else {
-            return; // It was another life of this actor's.
+            return; // The timer was of an earlier instance.
         };
         saving.due = saving.unsaved > 0;
         self.save_in_time(now, id);

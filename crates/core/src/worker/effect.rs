@@ -1,4 +1,4 @@
-//! What a worker asks of its shell.
+//! The effects of a worker.
 
 use super::ExecutorId;
 use crate::account::Grant;
@@ -10,20 +10,20 @@ use crate::payload::{Payload, Value};
 use crate::spec::{ActorSpec, TaskSpec};
 use std::sync::Arc;
 
-/// What is to be done, in this order.
+/// An action for the shell. The shell does them in order.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[allow(missing_docs)] // Of fields only: each variant's sentence names its own.
 pub enum Effect {
-    /// Answer a ping, ahead of everything else.
+    /// Answer a ping, ahead of all other messages.
     Pong(Pong),
-    /// Send this to the controller.
+    /// Send a message to the controller.
     ToController(FromWorker),
-    /// Send this to a caller.
+    /// Send a message to a caller.
     ToCaller { to: Session, message: FromHost },
-    /// This caller's session is over: drop its link.
+    /// Drop the link of a caller whose session is over.
     FenceCaller(Session),
-    /// Start an executor of this runtime: the scheme of the names it is to run, empty for the worker's
-    /// own program.
+    /// Start an executor of this runtime. The runtime is the scheme of the names that it runs,
+    /// empty for the worker's own program.
     Spawn { executor: ExecutorId, runtime: Arc<str> },
     /// Run a task in an idle executor.
     Run {
@@ -33,7 +33,7 @@ pub enum Effect {
         values: Vec<Value>,
         grant: Grant,
     },
-    /// Make an actor in an idle executor, from the newest of these checkpoints that can be read.
+    /// Create an actor in an idle executor, from the newest of these checkpoints that can be read.
     Construct {
         executor: ExecutorId,
         spec: Arc<ActorSpec>,
@@ -44,27 +44,31 @@ pub enum Effect {
     },
     /// Call the actor in this executor.
     Call { executor: ExecutorId, spec: Arc<TaskSpec>, attempt: Attempt, values: Vec<Value> },
-    /// Ask what runs under this id to stop, alone or with what it has submitted.
+    /// Ask the task or call in this executor to stop. If not `alone`, the work that it submitted is
+    /// cancelled too.
     Interrupt { executor: ExecutorId, task: TaskId, alone: bool },
-    /// Of the items of what this executor runs under this id, or is about to, so many were taken in all.
+    /// Tell the executor how many items of this task or call were consumed in all. The executor
+    /// runs it, or is about to.
     ReportConsumed { executor: ExecutorId, task: TaskId, count: u32 },
-    /// This task may not wait for others: as many as may do already. Its wait fails, naming the limit.
+    /// Fail this task's wait for other tasks, since `limit` executors wait already. The error names
+    /// the limit.
     RefuseBlock { executor: ExecutorId, task: TaskId, limit: usize },
-    /// End this executor by force. [`ExecutorDied`](super::Event::ExecutorDied) follows unless the
-    /// session is over.
+    /// Kill this executor. [`ExecutorDied`](super::Event::ExecutorDied) follows unless the session
+    /// is over.
     Kill { executor: ExecutorId },
-    /// The store keeps the data of this object until it is to forget it.
+    /// Retain the blob of this object in the object store, until `Forget`.
     Retain { object: ObjectId },
-    /// The store need not keep it any more.
+    /// Release the blob of this object.
     Forget { object: ObjectId },
-    /// Where the data of an object is that was looked for, or why it is nowhere.
+    /// Answer `DataMissing`: the copies of a blob, or the error why there are none.
     Located { object: ObjectId, copies: Result<Vec<CopyLocation>, Error> },
-    /// Bring the data of this object, from one of these, or from where it was saved.
+    /// Pull the blob of this object from one of these copies, or from where it was saved.
     Pull { object: ObjectId, from: Vec<CopyLocation> },
-    /// Erase what was saved of this object.
+    /// Erase the saved data of this object.
     Erase { object: ObjectId },
-    /// The session is over for this worker; the store keeps nothing, every executor was killed. Join again.
+    /// The session is over. The object store retains nothing any more, and every executor was
+    /// killed. Join again.
     Stopped(Session),
-    /// The worker has drained; its process may go when what it said was acknowledged.
+    /// The worker has drained. Its process may exit when its messages are acknowledged.
     Drained,
 }

@@ -1,4 +1,4 @@
-//! What happens to a worker.
+//! The events of a worker.
 
 use super::ExecutorId;
 use crate::error::Error;
@@ -10,67 +10,69 @@ use crate::payload::Value;
 use crate::time::Time;
 use std::time::Duration;
 
-/// What user code gave back.
+/// The result of a run of user code.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct UserCodeResult {
-    /// Its results, or its error.
+    /// The results or the error.
     pub outcome: Result<Vec<Value>, Error>,
-    /// Things that its executor kept references to.
+    /// The referents that the executor still holds references to.
     pub still_held: Vec<Referent>,
 }
 
-/// What happened, as seen by a worker.
+/// An event, from the worker's point of view.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[allow(missing_docs)] // Of fields only: each variant's sentence names its own.
 pub enum Event {
-    /// The controller opened a session, which was asked for at `asked_at`.
+    /// The controller opened a session, which the worker requested at `asked_at`.
     Joined { session: Session, terms: LeaseTerms, asked_at: Time },
-    /// The controller asks whether this worker lives.
+    /// The controller pings this worker.
     PingReceived { session: Session, ping: Ping },
-    /// The controller said that this session is over.
+    /// The controller says that this session is over.
     Fenced { session: Session },
-    /// The controller said something on this session's link.
+    /// A message from the controller arrived on this session's link.
     ControllerMessageReceived { session: Session, message: ToWorker },
-    /// A caller said something on its direct link.
+    /// A message from a caller arrived on its direct link.
     CallerMessageReceived { session: Session, message: ToHost },
-    /// User code gave an item of its stream.
+    /// User code yielded an item.
     Yielded { executor: ExecutorId, task: TaskId, index: u32, value: Value },
-    /// An executor is up.
+    /// An executor has started.
     ExecutorReady { executor: ExecutorId },
-    /// An executor could not be started for want of something that may come back; of what, if that is known.
+    /// An executor could not be started, because a limit of the system was reached. Trying again
+    /// later may help. `lack` is that limit, if it is known.
     ExecutorRefused { executor: ExecutorId, lack: Option<SystemLimit> },
-    /// An executor is gone, and how.
+    /// An executor died, for this reason.
     ExecutorDied { executor: ExecutorId, error: Error },
     /// User code of a task ended.
     TaskEnded { executor: ExecutorId, task: TaskId, end: UserCodeResult },
-    /// A task could not begin where it is: something that it is given could not be brought there.
+    /// A task could not start in its executor: one of its inputs could not be pulled to this node.
     InputsUnavailable { executor: ExecutorId, task: TaskId, error: Error },
-    /// An actor's constructor ended.
+    /// The constructor of an actor ended.
     Constructed { executor: ExecutorId, result: Result<(), Error> },
     /// A call to an actor ended.
     CallEnded { executor: ExecutorId, call: TaskId, end: UserCodeResult },
-    /// The task in this executor waits for others.
+    /// The task in this executor waits for other tasks.
     Blocked { executor: ExecutorId },
-    /// It goes on.
+    /// The task in this executor goes on after it was blocked.
     Resumed { executor: ExecutorId },
-    /// The actor in this executor let go of things it kept.
+    /// The actor in this executor released references that it held.
     ReferencesReleased { executor: ExecutorId, things: Vec<Referent> },
-    /// The actor in this executor ends by itself, for good: no call begins any more.
+    /// The actor in this executor ends itself for good. It starts no further calls.
     ActorExited { executor: ExecutorId },
-    /// Memory runs short: what is used of what there is, in bytes, and what executors take of it.
+    /// Memory runs short: `used` of `limit` bytes are in use, and `taken` are the bytes of each
+    /// executor.
     MemoryShort { used: u64, limit: u64, taken: Vec<(ExecutorId, u64)> },
     /// User code printed something.
     Printed { source: OutputSource, output: PrintedLines },
-    /// Somebody looks for the data of an object, which the store does not have.
+    /// A process asked for a blob that the object store does not have.
     DataMissing { object: ObjectId },
-    /// The store has copied the data of an object from another's.
+    /// The object store has pulled a copy of a blob.
     DataCopied { object: ObjectId },
-    /// The store could not bring the data of an object that it was told to bring.
+    /// The object store could not pull a blob that it was told to pull.
     DataPullFailed { object: ObjectId, error: Error },
-    /// The store has lost the data of an object that it kept.
+    /// The object store has lost a blob that it retained.
     DataLost { object: ObjectId, error: Error },
-    /// The worker is to finish and leave.
+    /// The worker is to drain and leave.
     DrainRequested { grace: Duration },
-    /// The time has come that [`next_wake`](super::Worker::next_wake) named, or later.
+    /// The time that [`next_wake`](super::Worker::next_wake) returned has come.
     TimePassed,
 }

@@ -1,4 +1,4 @@
-//! Executors: idle ones are used again, dead ones take what they ran with them.
+//! Executors. An idle executor is used again; a dead one takes its work with it.
 
 use super::{Effect, Worker};
 use crate::error::Error;
@@ -8,27 +8,27 @@ use crate::spec::{COMMAND_SCHEME, runtime_of};
 use crate::time::Time;
 use std::sync::Arc;
 
-/// An executor of this worker; never used again.
+/// Names an executor of this worker. Ids are never used again.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct ExecutorId(pub u64);
 
 #[derive(Debug)]
 pub(super) struct Executor {
-    /// Which sort of program it is: the scheme of the names it runs (`python`, `command`, or none), with
-    /// the environment it runs them in, if they have one (`python/1f0a`).
+    /// The sort of program: the scheme of the names that it runs (`python`, `command`, or empty),
+    /// with its environment if it has one (`python/1f0a`).
     pub runtime: Arc<str>,
     pub ready: bool,
-    /// It was told to die; whatever it says now is not heard.
+    /// It was killed. Its messages are ignored until it is dead.
     pub doomed: bool,
-    /// Why it was, where its death would not tell.
+    /// Why it was killed, if its death alone would not show that.
     pub cause: Option<Error>,
-    /// It goes with what it runs: that may leave something behind, such as processes of a command, or
-    /// memory of GPUs, and which of them are seen.
+    /// It is killed when its work ends, since that work may leave something behind: processes of a
+    /// command, memory on GPUs, or the selection of visible GPUs.
     pub once: bool,
     pub occupant: Occupant,
 }
 
-/// What an executor is for.
+/// The work that an executor is for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Occupant {
     None,
@@ -37,7 +37,8 @@ pub(super) enum Occupant {
 }
 
 impl Worker {
-    /// Finds an executor for `occupant`: an idle one, ready at once, or a new one.
+    /// Finds an executor for `occupant`: an idle one, a spare one, or a new one. Returns whether it
+    /// is ready.
     pub(super) fn occupy(
         &mut self,
         occupant: Occupant,
@@ -78,7 +79,7 @@ impl Worker {
         id
     }
 
-    /// The worker has joined: what is to be ready is started.
+    /// Starts the executors that are to be ready as soon as the worker has joined.
     pub(super) fn prestart(&mut self, effects: &mut Vec<Effect>) {
         let Some((runtime, count)) = self.config.prestarted.clone() else { return };
         for _ in 0..count {
@@ -87,8 +88,8 @@ impl Worker {
         }
     }
 
-    /// An actor took this executor for good: the next is started ahead, so that who comes next need not
-    /// wait for it.
+    /// Starts a spare executor after an actor took `taken` for good, so that the next actor need
+    /// not wait for one to start.
     pub(super) fn keep_spare(&mut self, taken: ExecutorId, effects: &mut Vec<Effect>) {
         let runtime = self.executors[&taken].runtime.clone();
         let same = |id: &&ExecutorId| self.executors[*id].runtime == runtime;
@@ -99,8 +100,8 @@ impl Worker {
         }
     }
 
-    /// An executor has nothing to do: it waits for the next. Of too many that wait, the one goes that has
-    /// waited for longest: it may be of a runtime that nobody asks for any more.
+    /// Makes an executor idle. If too many are idle, kills the one that has been idle for longest:
+    /// there may be no more work of its runtime.
     pub(super) fn vacate(&mut self, id: ExecutorId, effects: &mut Vec<Effect>) {
         let executor = self.executors.get_mut(&id).expect("it had an occupant");
         executor.occupant = Occupant::None;
@@ -117,7 +118,7 @@ impl Worker {
     }
 
     pub(super) fn kill(&mut self, id: ExecutorId, effects: &mut Vec<Effect>) {
-        let executor = self.executors.get_mut(&id).expect("only what lives is killed");
+        let executor = self.executors.get_mut(&id).expect("a killed executor exists");
         if !executor.doomed {
             executor.doomed = true;
             self.idle.retain(|idle| *idle != id);
@@ -143,7 +144,7 @@ impl Worker {
         }
     }
 
-    /// It could not be started for now: what it was for goes back.
+    /// Removes an executor that could not be started for now, and refuses its work.
     pub(super) fn executor_refused(
         &mut self,
         id: ExecutorId,
@@ -156,7 +157,7 @@ impl Worker {
         self.refuse_occupant(executor.occupant, reason, effects);
     }
 
-    /// Gives back the work of an executor that has not begun it.
+    /// Refuses the work of an executor that has not started it.
     pub(super) fn refuse_occupant(
         &mut self,
         occupant: Occupant,
@@ -200,7 +201,7 @@ impl Worker {
         }
     }
 
-    /// What runs in an executor, if it may be heard.
+    /// Returns what an executor runs, unless the executor was killed.
     pub(super) fn occupant(&mut self, id: ExecutorId) -> Occupant {
         let executor = self.executors.get(&id).filter(|executor| !executor.doomed);
         self.counters.stale += u64::from(executor.is_none());

@@ -1,9 +1,10 @@
-//! Executors that do not start: they die before they are ready. The worker gives back the work of such an executor, which
-//! spends no retry.
+//! Executors that fail to start: they die before they are ready. The worker refuses the work of
+//! such an executor, which costs the work no retry.
 //!
-//! After [`MAX_FAILED_STARTS`] in a row of one runtime, the worker tells the controller that it is *unable* to run it, and
-//! gets no more work of that runtime. Then it tries by itself: it starts an executor for nobody after a pause, which doubles
-//! each time, and says so when one is ready.
+//! After [`MAX_FAILED_STARTS`] failures in a row of one runtime, the worker tells the controller
+//! that it is *unable* to run it, and gets no more work of that runtime. Then the worker tries by
+//! itself. After a pause, which doubles each time, it starts an executor without work. When one is
+//! ready, it tells the controller that it is able again.
 
 use super::executor::{Executor, Occupant};
 use super::{Effect, ExecutorId, Timer, Worker};
@@ -13,12 +14,13 @@ use crate::time::Time;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// After so many failed starts in a row, a worker is unable to run a runtime.
+/// After how many failed starts in a row a worker is unable to run a runtime.
 const MAX_FAILED_STARTS: u32 = 3;
-/// The pause before it tries again; twice as long after each failure, up to [`LONGEST_PAUSE`].
+/// The pause before the first new try. It doubles after each failure, up to [`LONGEST_PAUSE`].
 const FIRST_PAUSE: Duration = Duration::from_secs(5);
 const LONGEST_PAUSE: Duration = Duration::from_secs(300);
-/// How many runtimes are remembered that do not start: there is one for each environment.
+/// How many failing runtimes are remembered. Each environment is a runtime of its own, so there may
+/// be many.
 const MAX_FAILING: usize = 1_000;
 
 /// A runtime whose last executor did not start.
@@ -32,7 +34,7 @@ pub(super) struct FailingRuntime {
 }
 
 impl Worker {
-    /// An executor died before it was ready.
+    /// Handles the death of an executor that was not ready yet.
     pub(super) fn start_failed(
         &mut self,
         now: Time,
@@ -41,9 +43,10 @@ impl Worker {
         effects: &mut Vec<Effect>,
     ) {
         let runtime = executor.runtime;
-        let runs = |one: &Executor| one.runtime == runtime && one.ready && !one.doomed;
+        let runs = |other: &Executor| other.runtime == runtime && other.ready && !other.doomed;
         if self.executors.values().any(runs) {
-            // Others run: it is for want of something that may come back, such as memory.
+            // Other executors of this runtime run, so the cause is a shortage that may end, such as
+            // of memory.
             return self.refuse_occupant(executor.occupant, Refusal::Full, effects);
         }
         self.refuse_occupant(executor.occupant, Refusal::NotStarted, effects);
@@ -58,13 +61,14 @@ impl Worker {
         effects.push(Effect::ToController(FromWorker::Unable { runtime, error }));
     }
 
-    /// The runtime among those that fail; of too many, the first is forgotten.
+    /// Returns the entry of a failing runtime. If there are too many, it forgets the oldest one
+    /// that the controller does not know, or else the oldest.
     fn failing_mut(&mut self, runtime: Arc<str>, effects: &mut Vec<Effect>) -> &mut FailingRuntime {
-        let known = self.failing.iter().position(|one| one.runtime == runtime);
+        let known = self.failing.iter().position(|failing| failing.runtime == runtime);
         let index = known.unwrap_or_else(|| {
             if self.failing.len() >= MAX_FAILING {
-                let untold = self.failing.iter().position(|one| one.next_try.is_none());
-                self.forget_failing(untold.unwrap_or(0), effects);
+                let unreported = self.failing.iter().position(|failing| failing.next_try.is_none());
+                self.forget_failing(unreported.unwrap_or(0), effects);
             }
             let (in_a_row, pause, next_try) = (0, FIRST_PAUSE, None);
             self.failing.push(FailingRuntime { runtime, in_a_row, pause, next_try });
@@ -80,14 +84,14 @@ impl Worker {
         }
     }
 
-    /// An executor of this runtime is ready.
+    /// Forgets the failures of a runtime of which an executor is ready.
     pub(super) fn start_succeeded(&mut self, runtime: &str, effects: &mut Vec<Effect>) {
-        if let Some(index) = self.failing.iter().position(|one| &*one.runtime == runtime) {
+        if let Some(index) = self.failing.iter().position(|failing| &*failing.runtime == runtime) {
             self.forget_failing(index, effects);
         }
     }
 
-    /// Tries again to start what did not.
+    /// Starts an executor of each failing runtime whose pause is over.
     pub(super) fn try_to_start(&mut self, now: Time, effects: &mut Vec<Effect>) {
         if self.draining {
             return;

@@ -1,8 +1,16 @@
-//! What goes when memory runs short: never the worker, and one executor at a time.
+//! Which executor is killed when memory runs short. The worker itself never is, and executors are
+//! killed one at a time.
 //!
-//! Work is taken together by what it runs: all tasks of one function are one consumer. The largest consumer that
-//! has a task which may be tried again loses its newest one. If there is none, tasks go that may not be tried
-//! again, then actors that may be restarted, then others: what keeps a state goes last.
+//! Memory is counted by consumer: all tasks of one function are one consumer. The first of these
+//! that exists is killed:
+//!
+//! 1. a task that may be retried
+//! 2. a task that may not be retried
+//! 3. an actor that may restart
+//! 4. another actor
+//!
+//! Actors come last, since they have state. Of several candidates, the largest consumer loses its
+//! newest task, or the actor that was used last.
 
 use super::executor::Occupant;
 use super::task::AttemptState;
@@ -14,15 +22,16 @@ use crate::time::Time;
 use std::cmp::Reverse;
 use std::sync::Arc;
 
-/// Who takes less than this part of what all take is not worth its end, while there are others.
+/// A consumer with less than this fraction (one in `WORTH_IT`) of all executors' memory is spared,
+/// while there are others: its end would free too little.
 const WORTH_IT: u64 = 20;
 
-/// Something that could go.
+/// An executor that could be killed.
 struct Candidate {
     executor: ExecutorId,
     consumer: Arc<str>,
     bytes: u64,
-    /// What goes first is lowest.
+    /// The loss if it is killed. The lowest price goes first.
     price: Price,
     since: Time,
 }
@@ -36,7 +45,8 @@ enum Price {
 }
 
 impl Worker {
-    /// So much of what there is is used; executors take so much of it.
+    /// Kills one executor when memory runs short. `used` of `limit` bytes are in use, `taken` are
+    /// the bytes of each executor.
     pub(super) fn memory_short(
         &mut self,
         used: u64,
@@ -45,20 +55,20 @@ impl Worker {
         effects: &mut Vec<Effect>,
     ) {
         if self.executors.values().any(|executor| executor.doomed) {
-            return; // What one leaves behind may be enough.
+            return; // The memory of the dying one may be enough.
         }
         let candidates: Vec<Candidate> =
-            taken.iter().filter_map(|one| self.candidate(one)).collect();
+            taken.iter().filter_map(|entry| self.candidate(entry)).collect();
         let Some(victim) = choose(&candidates) else { return };
         let words = format!(
-            "out of memory: {} of {} are used here; {:?} was ended to make room, its executor had {}. Ask for \
-             `memory`, or for fewer CPUs' worth of it at a time",
+            "out of memory: {} of {} are in use at its worker. {:?} was killed to make room, its executor used {}. \
+             Ask for `memory`, so that fewer of them run at the same time",
             format_bytes(used),
             format_bytes(limit),
             label_of(&victim.consumer),
             format_bytes(victim.bytes),
         );
-        let executor = self.executors.get_mut(&victim.executor).expect("it was looked at");
+        let executor = self.executors.get_mut(&victim.executor).expect("a candidate exists");
         executor.cause = Some(Error::out_of_memory(words).ran(Ran::Maybe));
         self.kill(victim.executor, effects);
     }

@@ -1,4 +1,5 @@
-//! What can be asked of a worker: what is here. Nothing in this file changes anything.
+//! Queries about a worker: its tasks, its actors and its free resources. Nothing in this file
+//! changes state.
 
 use super::Worker;
 use super::actor::{HostedActor, InstancePhase};
@@ -12,36 +13,37 @@ use crate::time::Time;
 use std::cmp::Reverse;
 use std::sync::Arc;
 
-/// A task or a call that is with a worker.
+/// A task or call that is at a worker.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct WorkerTaskStatus {
-    /// What was asked for.
+    /// The specification of the task.
     pub spec: Arc<TaskSpec>,
-    /// Which try at it.
+    /// The number of the attempt.
     pub attempt: Attempt,
-    /// Whether user code runs, or it waits for that.
+    /// Whether user code runs, or has not started.
     pub state: TaskState,
-    /// Since when it runs, or since when it is here if it is a call that waits.
+    /// When it started, or when it arrived if it is a call that waits.
     pub since: Option<Time>,
 }
 
-/// An instance of an actor that is with a worker.
+/// An actor instance that a worker hosts.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct WorkerActorStatus {
-    /// What was asked for.
+    /// The specification of the actor.
     pub spec: Arc<ActorSpec>,
-    /// Which of its lives.
+    /// Which of the actor's instances this is.
     pub epoch: ActorEpoch,
-    /// Whether its constructor returned.
+    /// Whether the constructor has returned.
     pub ready: bool,
-    /// When it was last called.
+    /// When the actor was last called.
     pub last_used: Time,
-    /// Calls that wait or run.
+    /// How many calls wait or run.
     pub pending_calls: usize,
 }
 
 impl Worker {
-    /// The tasks and calls that are here, newest first; at most `limit`.
+    /// Returns the tasks and calls at this worker that `filter` selects, newest first, at most
+    /// `limit`.
     pub fn list_tasks(&self, limit: usize, filter: &TaskFilter) -> Vec<WorkerTaskStatus> {
         let tasks = self.attempts.values().map(|local| {
             let (state, since) = match &local.state {
@@ -69,12 +71,13 @@ impl Worker {
         listed
     }
 
-    /// The actor with this id, if it is here.
+    /// Returns the status of this actor, if the worker hosts it.
     pub fn actor_here(&self, id: ActorId) -> Option<WorkerActorStatus> {
         self.actors.get(&id).map(here)
     }
 
-    /// The actors that are here and whose ids begin so, newest first; at most `limit`.
+    /// Returns the actors at this worker whose ids begin with `prefix`, newest first, at most
+    /// `limit`.
     pub fn list_actors(&self, limit: usize, prefix: IdPrefix) -> Vec<WorkerActorStatus> {
         let all = self.actors.values().map(here);
         let mut listed: Vec<WorkerActorStatus> =
@@ -84,7 +87,8 @@ impl Worker {
         listed
     }
 
-    /// What is free of what this worker offers, as far as it knows: what is on its way here is not.
+    /// Returns how much of `offers` is free, as far as this worker knows. Work that is still on its
+    /// way here counts as free.
     pub fn free(&self, offers: &Resources) -> Resources {
         let mut account = ResourceAccount::new(offers.clone());
         for local in self.attempts.values() {
@@ -105,7 +109,7 @@ impl Worker {
         account.free()
     }
 
-    /// Whether it takes no new work and is about to leave.
+    /// Returns whether the worker drains, so that it takes no new work.
     pub fn is_draining(&self) -> bool {
         self.draining
     }

@@ -1,4 +1,4 @@
-//! Membership and time: joining, answering, stopping in time, leaving.
+//! Membership and time: joining, pings, stopping before the lease ends, draining and leaving.
 
 use super::{Effect, Timer, Worker};
 use crate::id::Session;
@@ -7,7 +7,8 @@ use crate::message::{FromWorker, ToWorker};
 use crate::time::Time;
 use std::time::Duration;
 
-/// A worker that has nothing more to do stays so long, at most, until the data is elsewhere that only it has.
+/// The longest time that a worker without work stays for the data that only it has to be copied
+/// elsewhere.
 const MOVE_TIME: Duration = Duration::from_secs(60);
 
 impl Worker {
@@ -26,7 +27,7 @@ impl Worker {
         assert!(self.session.is_none(), "a worker stops before it joins again");
         let lease = HeldLease::new(terms, asked_at);
         if lease.is_over(now) {
-            return effects.push(Effect::Stopped(session)); // The answer took longer than the lease.
+            return effects.push(Effect::Stopped(session)); // The request outlived the lease.
         }
         self.timers.insert((lease.ends_at(), Timer::Lease));
         self.session = Some(session);
@@ -52,7 +53,7 @@ impl Worker {
         effects.extend(pong.map(Effect::Pong));
     }
 
-    /// The session is over: nothing of it may act any more.
+    /// Ends the session: kills every executor and forgets everything.
     pub(super) fn stop(&mut self, effects: &mut Vec<Effect>) {
         let Some(session) = self.session.take() else { return };
         self.lease = None;
@@ -73,14 +74,14 @@ impl Worker {
         self.timers.clear();
         self.blocked = 0;
         if self.draining && !self.left && !self.rejoins_after_drain {
-            effects.push(Effect::Drained); // It was to leave, and has nothing left to finish.
+            effects.push(Effect::Drained); // It was draining, and now nothing is left to finish.
         }
         (self.draining, self.rejoins_after_drain, self.emptied, self.left) =
             (false, false, false, false);
         effects.push(Effect::Stopped(session));
     }
 
-    pub(super) fn controller_said(
+    pub(super) fn handle_controller_message(
         &mut self,
         now: Time,
         message: ToWorker,
@@ -95,7 +96,7 @@ impl Worker {
             }
             ToWorker::TakeBack(attempt) => self.taken_back(attempt, effects),
             ToWorker::CancelAttempt { attempt, mode } => self.cancel(now, attempt, mode, effects),
-            ToWorker::Took { attempt, count } => self.took(attempt, count, effects),
+            ToWorker::Took { attempt, count } => self.task_items_consumed(attempt, count, effects),
             ToWorker::Instantiate { spec, epoch, values, grant, checkpoints } => {
                 self.instantiate(now, spec, epoch, values, grant, checkpoints, effects);
             }
@@ -131,12 +132,12 @@ impl Worker {
             }
             self.timers.pop_first();
             match timer {
-                Timer::Lease => {} // `handle` looks at the lease before anything else.
+                Timer::Lease => {} // `handle` checks the lease before anything else.
                 Timer::Timeout(attempt) => self.attempt_timed_out(now, attempt, effects),
                 Timer::Grace(attempt) => self.attempt_did_not_stop(attempt, effects),
                 Timer::Call(actor, call) => self.call_timed_out(now, actor, call, effects),
                 Timer::CallGrace(actor, call) => self.call_did_not_stop(now, actor, call, effects),
-                Timer::Idle(actor) => self.look_whether_idle(now, actor, effects),
+                Timer::Idle(actor) => self.check_idle(now, actor, effects),
                 Timer::Save(actor) => self.save_timer_fired(now, actor, effects),
                 Timer::Report => self.report(effects),
                 Timer::DrainGrace => self.give_up(effects),
@@ -146,8 +147,9 @@ impl Worker {
         }
     }
 
-    /// Takes no new work; what runs may finish until `grace` is over. Then it goes, or `returns` to the
-    /// next controller; whoever is asked for both goes.
+    /// Drains the worker. It takes no new work, and running work may finish until `grace` is over.
+    /// Then the worker leaves for good, or joins the next controller if `returns`. If both were
+    /// asked for, it leaves for good.
     pub(super) fn drain(
         &mut self,
         now: Time,
@@ -172,7 +174,7 @@ impl Worker {
         self.actors_leave(now, effects);
     }
 
-    /// The grace is over: what still runs is given back.
+    /// Gives up the work that still runs when the grace of a drain is over.
     fn give_up(&mut self, effects: &mut Vec<Effect>) {
         if self.draining {
             self.give_back_everything(effects);
@@ -180,7 +182,8 @@ impl Worker {
         }
     }
 
-    /// Nothing more is done here: when the data is elsewhere that only this store has, the worker may go.
+    /// Asks the controller when the worker may leave, once a draining worker has no work left. It
+    /// may leave when the data that only this object store has is elsewhere.
     pub(super) fn ask_to_leave(&mut self, now: Time, effects: &mut Vec<Effect>) {
         if self.draining
             && !self.emptied
@@ -195,7 +198,7 @@ impl Worker {
         }
     }
 
-    /// The data is elsewhere, or it took too long.
+    /// Leaves. The controller allowed it, or [`MOVE_TIME`] is over.
     fn leave(&mut self, effects: &mut Vec<Effect>) {
         if self.emptied && !self.left {
             self.left = true;

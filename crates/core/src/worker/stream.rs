@@ -1,5 +1,6 @@
-//! Streams at a worker: items go from executors to the controller, also those of direct calls, and how many were
-//! taken goes to the executor. What is taken of something that has not begun is remembered until it does.
+//! Streams at a worker. Items go from executors to the controller, also those of direct calls.
+//! Counts of consumed items go to the executors. If the work has not started yet, its count is kept
+//! until it starts.
 
 use super::call::{Call, CallOrigin};
 use super::executor::Occupant;
@@ -8,17 +9,17 @@ use crate::id::{Session, TaskId};
 use crate::message::{AttemptId, FromWorker};
 use crate::payload::Value;
 
-/// How far a stream has come here.
+/// The progress of a stream at this worker.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct StreamProgress {
-    /// Items that this attempt gave.
+    /// How many items this attempt has yielded.
     pub yielded: u32,
-    /// Items that were taken, perhaps of an earlier attempt.
+    /// How many items were consumed, also of earlier attempts.
     pub consumed: u32,
 }
 
 impl StreamProgress {
-    /// What its executor is told when it gets it.
+    /// Returns the count of consumed items for the executor that gets the work, unless it is 0.
     pub fn tells(&self, executor: ExecutorId, task: TaskId) -> Option<Effect> {
         let count = self.consumed;
         (count > 0).then_some(Effect::ReportConsumed { executor, task, count })
@@ -26,8 +27,8 @@ impl StreamProgress {
 }
 
 impl Worker {
-    /// User code gave an item. It is passed on also if nobody waits for it any more: what it names is held until
-    /// the controller has seen it.
+    /// Forwards an item that user code yielded, even if its consumer is gone: the referents that it
+    /// names are held until the controller has seen it.
     pub(super) fn yielded(
         &mut self,
         executor: ExecutorId,
@@ -45,7 +46,8 @@ impl Worker {
         effects.push(Effect::ToController(message));
     }
 
-    /// Counts an item, if this executor runs this and it is the next; says of which attempt it is, and for whom.
+    /// Counts an item, if `executor` runs `task` and this is its next item. Returns the attempt,
+    /// and the caller of a direct call.
     fn gave(
         &mut self,
         executor: ExecutorId,
@@ -72,10 +74,15 @@ impl Worker {
         Some((attempt, to))
     }
 
-    /// Items of a task, or of a call through the controller, were taken.
-    pub(super) fn took(&mut self, attempt: AttemptId, count: u32, effects: &mut Vec<Effect>) {
+    /// Handles a count of consumed items of a task, or of a call through the controller.
+    pub(super) fn task_items_consumed(
+        &mut self,
+        attempt: AttemptId,
+        count: u32,
+        effects: &mut Vec<Effect>,
+    ) {
         let Some(local) = self.attempts.get_mut(&attempt.task) else {
-            return self.call_took(CallOrigin::Controller, attempt.task, count, effects);
+            return self.call_items_consumed(CallOrigin::Controller, attempt.task, count, effects);
         };
         if local.attempt == attempt.attempt && count > local.stream.consumed {
             local.stream.consumed = count;
@@ -85,27 +92,27 @@ impl Worker {
         }
     }
 
-    /// Items of a call were taken.
-    pub(super) fn call_took(
+    /// Handles a count of consumed items of a call.
+    pub(super) fn call_items_consumed(
         &mut self,
-        from: CallOrigin,
+        origin: CallOrigin,
         id: TaskId,
         count: u32,
         effects: &mut Vec<Effect>,
     ) {
         let Some(hosted) = self.actors.values_mut().find(|hosted| hosted.ids.contains(&id)) else {
-            return; // It has ended.
+            return; // The call has ended.
         };
         let executor = hosted.executor;
         let with_executor = hosted.running.values_mut().chain(&mut hosted.prefetched);
         let with_executor = with_executor.map(|call| (call, true));
         let waiting = hosted.mailbox.iter_mut().map(|call| (call, false));
-        let is_it = |call: &Call| call.spec.id == id && call.origin == from;
-        if let Some((call, given)) = with_executor.chain(waiting).find(|(call, _)| is_it(call))
+        let is_it = |call: &Call| call.spec.id == id && call.origin == origin;
+        if let Some((call, is_sent)) = with_executor.chain(waiting).find(|(call, _)| is_it(call))
             && count > call.stream.consumed
         {
             call.stream.consumed = count;
-            effects.extend(call.stream.tells(executor, id).filter(|_| given));
+            effects.extend(call.stream.tells(executor, id).filter(|_| is_sent));
         }
     }
 }

@@ -1,5 +1,5 @@
-//! Tasks at a worker: started with a grant, or waiting in the backlog for one of their shape to leave
-//! them its own.
+//! Tasks at a worker. A task starts with a grant, or waits in the backlog until a task of the same
+//! shape ends and leaves it its grant.
 
 use super::event::UserCodeResult;
 use super::executor::Occupant;
@@ -15,7 +15,7 @@ use crate::time::Time;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// An attempt that is here.
+/// An attempt that is at this worker.
 #[derive(Debug)]
 pub(super) struct LocalTask {
     pub spec: Arc<TaskSpec>,
@@ -23,18 +23,18 @@ pub(super) struct LocalTask {
     values: Vec<Value>,
     pub shape: ShapeId,
     pub state: AttemptState,
-    /// What it gives while it runs.
+    /// The progress of its items.
     pub stream: StreamProgress,
     /// Why it is to stop, if it is.
     stop: Option<StopReason>,
-    /// When it is looked at again, if it is.
+    /// The timers to remove when the attempt ends.
     timers: Vec<(Time, Timer)>,
 }
 
 #[derive(Debug)]
 pub(super) enum AttemptState {
     Backlog,
-    /// Its executor starts.
+    /// Its executor is starting.
     Starting {
         executor: ExecutorId,
         grant: Grant,
@@ -51,17 +51,17 @@ pub(super) enum AttemptState {
 enum StopReason {
     Cancelled,
     TimedOut,
-    /// It goes back to the controller when its executor is dead.
+    /// A drain killed it. It is given back to the controller when its executor is dead.
     GivenBack,
 }
 
-/// Attempts of one shape.
+/// The attempts of one shape.
 #[derive(Debug, Default)]
 pub(super) struct Slots {
-    /// How many have a grant, and how many of those wait for other tasks.
+    /// How many attempts have a grant, and how many of these wait for other tasks.
     pub granted: u32,
     pub blocked: u32,
-    /// Those that wait for a grant.
+    /// The attempts that wait for a grant, in order.
     pub backlog: VecDeque<TaskId>,
 }
 
@@ -77,9 +77,9 @@ impl Worker {
         effects: &mut Vec<Effect>,
     ) {
         let id = spec.id;
-        let tried = AttemptId { task: id, attempt };
+        let attempt_id = AttemptId { task: id, attempt };
         if self.draining {
-            return refuse(tried, Refusal::Draining, effects);
+            return refuse(attempt_id, Refusal::Draining, effects);
         }
         let local = LocalTask {
             spec,
@@ -97,13 +97,14 @@ impl Worker {
                 self.attempts.insert(id, local);
                 self.start(now, id, grant, effects);
             }
-            // The one whose grant it was to take has left in the meantime, or waits itself.
+            // The attempt whose grant it was to take over has ended meanwhile, or waits for other
+            // tasks itself.
             None if self.slots.get(&shape).is_none_or(|slots| slots.granted == slots.blocked) => {
-                refuse(tried, Refusal::TakenBack, effects);
+                refuse(attempt_id, Refusal::TakenBack, effects);
             }
             None => {
                 self.attempts.insert(id, local);
-                self.slots.get_mut(&shape).expect("it is there").backlog.push_back(id);
+                self.slots.get_mut(&shape).expect("the shape has a grant").backlog.push_back(id);
             }
         }
     }
@@ -150,8 +151,8 @@ impl Worker {
         }
     }
 
-    /// User code ended.
-    pub(super) fn run_ended(
+    /// Handles the end of a task's user code.
+    pub(super) fn task_ended(
         &mut self,
         now: Time,
         executor: ExecutorId,
@@ -166,8 +167,9 @@ impl Worker {
         self.task_ended_in(now, executor, id, result, end.still_held, effects);
     }
 
-    /// What a task is given cannot be brought here. Somebody else may be able to.
-    pub(super) fn not_begun(
+    /// Ends an attempt whose inputs could not be pulled to this node. A retry may succeed
+    /// elsewhere.
+    pub(super) fn inputs_unavailable(
         &mut self,
         now: Time,
         executor: ExecutorId,
@@ -178,7 +180,7 @@ impl Worker {
         self.task_ended_in(now, executor, id, AttemptEnd::Lost(error), Vec::new(), effects);
     }
 
-    /// An executor has ended with a task.
+    /// Ends the attempt that an executor ran.
     fn task_ended_in(
         &mut self,
         now: Time,
@@ -195,7 +197,8 @@ impl Worker {
         self.end_attempt(now, id, end, kept, effects);
     }
 
-    /// An attempt has ended so, unless it did not finish because it was stopped.
+    /// Ends an attempt with `end`. If it was stopped and did not finish, the reason for the stop
+    /// decides its end instead.
     fn end_attempt(
         &mut self,
         now: Time,
@@ -216,7 +219,7 @@ impl Worker {
         self.attempt_over(now, id, end, kept, effects);
     }
 
-    /// The executor of an attempt is gone.
+    /// Ends an attempt whose executor died.
     pub(super) fn run_died(
         &mut self,
         now: Time,
@@ -235,7 +238,7 @@ impl Worker {
         Error::timeout(message).ran(Ran::Maybe)
     }
 
-    /// An attempt ended; the next of its shape takes over its grant.
+    /// Removes an ended attempt. The next attempt of its shape takes over its grant.
     fn attempt_over(
         &mut self,
         now: Time,
@@ -248,7 +251,7 @@ impl Worker {
         for timer in &local.timers {
             self.timers.remove(timer);
         }
-        let tried = AttemptId { task: id, attempt: local.attempt };
+        let attempt_id = AttemptId { task: id, attempt: local.attempt };
         let (grant, since, blocked) = match local.state {
             AttemptState::Backlog => panic!("{id} had not started"),
             AttemptState::Starting { grant, .. } => (grant, now, false),
@@ -265,22 +268,22 @@ impl Worker {
             super::blob::retain_blobs(values, effects);
         }
         effects.push(Effect::ToController(FromWorker::Ended {
-            attempt: tried,
+            attempt: attempt_id,
             end,
             kept,
             ran_for,
             next,
         }));
         if let Some(next) = next {
-            self.slots.get_mut(&local.shape).expect("it has one").granted += 1;
+            self.slots.get_mut(&local.shape).expect("the backlog has the shape").granted += 1;
             self.start(now, next.task, grant, effects);
         }
         self.give_back_backlog(local.shape, Refusal::TakenBack, effects);
     }
 
-    /// What waits for a grant that nobody can leave it goes back to the controller.
+    /// Refuses the attempts of a backlog that no running attempt could leave a grant to.
     fn give_back_backlog(&mut self, shape: ShapeId, reason: Refusal, effects: &mut Vec<Effect>) {
-        let slots = self.slots.get_mut(&shape).expect("it is asked for");
+        let slots = self.slots.get_mut(&shape).expect("the shape has slots");
         if slots.granted == slots.blocked || self.draining {
             for id in std::mem::take(&mut slots.backlog) {
                 let local = self.attempts.remove(&id).expect("it is in the backlog");
@@ -300,7 +303,7 @@ impl Worker {
         }
     }
 
-    /// An attempt goes back to the controller, at no cost to it.
+    /// Refuses an attempt, which costs its task no retry.
     pub(super) fn refuse_attempt(
         &mut self,
         id: TaskId,
@@ -316,24 +319,25 @@ impl Worker {
         slots.granted -= 1;
         slots.blocked -= u32::from(blocked);
         self.blocked -= usize::from(blocked);
-        let tried = AttemptId { task: id, attempt: local.attempt };
+        let attempt_id = AttemptId { task: id, attempt: local.attempt };
         match local.stop {
             Some(StopReason::Cancelled | StopReason::TimedOut) => {
-                effects.push(ended(tried, AttemptEnd::Cancelled))
+                effects.push(ended(attempt_id, AttemptEnd::Cancelled))
             }
-            Some(StopReason::GivenBack) | None => refuse(tried, reason, effects),
+            Some(StopReason::GivenBack) | None => refuse(attempt_id, reason, effects),
         }
         self.give_back_backlog(local.shape, Refusal::TakenBack, effects);
     }
 
-    /// The grace of a drain is over: what runs is killed, and goes back when it is dead.
+    /// Kills all running attempts when the grace of a drain is over. Each is given back when its
+    /// executor is dead.
     pub(super) fn give_back_everything(&mut self, effects: &mut Vec<Effect>) {
         let mut ids: Vec<TaskId> = self.attempts.keys().copied().collect();
         ids.sort_unstable();
         for id in ids {
             let local = self.attempts.get_mut(&id).expect("it was listed");
             match local.state {
-                AttemptState::Backlog => panic!("backlogs went back when draining began"),
+                AttemptState::Backlog => panic!("draining empties the backlogs"),
                 AttemptState::Starting { executor, .. } => {
                     self.executors.get_mut(&executor).expect("it starts").occupant = Occupant::None;
                     self.kill(executor, effects);
@@ -347,21 +351,21 @@ impl Worker {
         }
     }
 
-    /// The controller wants it back, if it has not started.
-    pub(super) fn taken_back(&mut self, tried: AttemptId, effects: &mut Vec<Effect>) {
-        if self.leave_backlog(tried) {
-            refuse(tried, Refusal::TakenBack, effects);
+    /// Gives an attempt back to the controller, if it has not started.
+    pub(super) fn taken_back(&mut self, attempt_id: AttemptId, effects: &mut Vec<Effect>) {
+        if self.leave_backlog(attempt_id) {
+            refuse(attempt_id, Refusal::TakenBack, effects);
         }
     }
 
-    fn leave_backlog(&mut self, tried: AttemptId) -> bool {
-        let waits = self.attempts.get(&tried.task).is_some_and(|local| {
-            local.attempt == tried.attempt && matches!(local.state, AttemptState::Backlog)
+    fn leave_backlog(&mut self, attempt_id: AttemptId) -> bool {
+        let waits = self.attempts.get(&attempt_id.task).is_some_and(|local| {
+            local.attempt == attempt_id.attempt && matches!(local.state, AttemptState::Backlog)
         });
         if waits {
-            let local = self.attempts.remove(&tried.task).expect("it waits");
+            let local = self.attempts.remove(&attempt_id.task).expect("it waits");
             let slots = self.slots.get_mut(&local.shape).expect("it is in the backlog");
-            slots.backlog.retain(|id| *id != tried.task);
+            slots.backlog.retain(|id| *id != attempt_id.task);
         }
         waits
     }
@@ -369,28 +373,28 @@ impl Worker {
     pub(super) fn cancel(
         &mut self,
         now: Time,
-        tried: AttemptId,
+        attempt_id: AttemptId,
         mode: CancelMode,
         effects: &mut Vec<Effect>,
     ) {
-        if self.leave_backlog(tried) {
-            return effects.push(ended(tried, AttemptEnd::Cancelled));
+        if self.leave_backlog(attempt_id) {
+            return effects.push(ended(attempt_id, AttemptEnd::Cancelled));
         }
-        let Some(local) = self.attempts.get_mut(&tried.task) else {
-            return self.cancel_relayed(now, tried, mode, effects);
+        let Some(local) = self.attempts.get_mut(&attempt_id.task) else {
+            return self.cancel_relayed(now, attempt_id, mode, effects);
         };
-        if local.attempt == tried.attempt {
+        if local.attempt == attempt_id.attempt {
             local.stop.get_or_insert(StopReason::Cancelled);
-            self.stop_attempt(now, tried.task, mode, effects);
+            self.stop_attempt(now, attempt_id.task, mode, effects);
         }
     }
 
-    /// Asks an attempt to stop, and kills it when it does not.
+    /// Asks an attempt to stop, and kills it if it does not.
     fn stop_attempt(&mut self, now: Time, id: TaskId, mode: CancelMode, effects: &mut Vec<Effect>) {
         match &self.attempts[&id].state {
-            AttemptState::Backlog => panic!("{id} has started"),
+            AttemptState::Backlog => panic!("{id} was removed from the backlog"),
             AttemptState::Starting { executor, .. } => {
-                // Nothing of it runs: its executor will find something else to do.
+                // No user code of the attempt runs yet. Its executor, when ready, runs other work.
                 let executor = *executor;
                 self.executors.get_mut(&executor).expect("it starts").occupant = Occupant::None;
                 self.run_died(now, id, Error::cancelled("it had not started"), effects);
@@ -412,14 +416,14 @@ impl Worker {
         }
     }
 
-    /// The attempt, if it runs.
+    /// Returns the attempt, if it runs.
     fn runs(&mut self, attempt: AttemptId) -> Option<&mut LocalTask> {
         let local = self.attempts.get_mut(&attempt.task)?;
         let runs = matches!(local.state, AttemptState::Running { .. });
         (local.attempt == attempt.attempt && runs).then_some(local)
     }
 
-    /// An attempt's timeout is over.
+    /// Stops an attempt that exceeded its timeout.
     pub(super) fn attempt_timed_out(
         &mut self,
         now: Time,
@@ -434,7 +438,7 @@ impl Worker {
         }
     }
 
-    /// The grace after an attempt was asked to stop is over.
+    /// Kills an attempt that did not stop in time after it was asked to.
     pub(super) fn attempt_did_not_stop(&mut self, attempt: AttemptId, effects: &mut Vec<Effect>) {
         if let Some(local) = self.runs(attempt)
             && let AttemptState::Running { executor, .. } = local.state
@@ -443,7 +447,7 @@ impl Worker {
         }
     }
 
-    /// User code waits for other tasks, or goes on.
+    /// Notes that user code waits for other tasks, or goes on.
     pub(super) fn run_blocked(
         &mut self,
         executor: ExecutorId,

@@ -1,4 +1,4 @@
-//! Stories of a worker: what happens to it, and what it then asks for.
+//! Stories of a worker: its events, and the effects that follow.
 
 mod calls;
 mod checkpoints;
@@ -30,7 +30,7 @@ const SESSION: Session = session(1);
 const CALLER: Session = session(2);
 const ACTOR: Instance = Instance { actor: ActorId::from_u128(7), epoch: ActorEpoch(1) };
 
-/// A worker that joined at time 0, the time, and what it asked for that no test has looked at yet.
+/// A worker that joined at time 0, the time, and the effects that no test has taken yet.
 struct Rig {
     worker: Worker,
     now: Time,
@@ -39,7 +39,7 @@ struct Rig {
 
 impl Rig {
     fn new() -> Rig {
-        // Most stories are shorter without executors that start ahead.
+        // Most stories are shorter without spare executors.
         Rig::with(Config { spare_executors: 0, ..Config::default() })
     }
 
@@ -55,7 +55,7 @@ impl Rig {
         rig
     }
 
-    /// Something happens; the worker's state must add up after it.
+    /// Delivers an event and checks the invariants.
     fn happens(&mut self, event: Event) {
         self.worker.handle(self.now, event, &mut self.effects);
         self.worker.check_invariants();
@@ -74,7 +74,7 @@ impl Rig {
         self.happens(Event::TimePassed);
     }
 
-    /// What was asked for since the last look.
+    /// Takes the effects since the last call.
     fn take(&mut self) -> Vec<Effect> {
         std::mem::take(&mut self.effects)
     }
@@ -84,7 +84,7 @@ impl Rig {
         self.controller_says(ToWorker::Assign { spec, attempt, values: Vec::new(), shape, grant });
     }
 
-    /// A task is assigned with a grant and starts in a new executor, which is this one.
+    /// Assigns a task with a grant and starts it in a new executor. Returns that executor.
     fn start(&mut self, spec: TaskSpec) -> ExecutorId {
         let id = spec.id;
         self.assign(spec.clone(), Some(one_cpu()));
@@ -96,7 +96,7 @@ impl Rig {
         executor
     }
 
-    /// [`ACTOR`] is made in a new executor, which is this one.
+    /// Creates [`ACTOR`] in a new executor. Returns that executor.
     fn host(&mut self, options: ActorOptions) -> ExecutorId {
         let spec = Arc::new(actor(options));
         let (epoch, values, grant) = (ACTOR.epoch, Vec::new(), Grant::default());
@@ -112,7 +112,7 @@ impl Rig {
         executor
     }
 
-    /// [`CALLER`] calls [`ACTOR`], as its call of this number.
+    /// Sends a call of [`CALLER`] to [`ACTOR`], with this number.
     fn call(&mut self, spec: TaskSpec, number: u64) {
         let (spec, attempt, epoch) = (Arc::new(spec), Attempt(1), ACTOR.epoch);
         self.caller_says(ToHost::Call {
@@ -125,7 +125,7 @@ impl Rig {
         });
     }
 
-    /// The controller's word that [`CALLER`] lives, asked for at its first call.
+    /// Confirms that the session of [`CALLER`] is alive, as the worker asked at its first call.
     fn trust_caller(&mut self) {
         assert_eq!(self.take(), [tell(FromWorker::Watch { session: CALLER })]);
         self.controller_says(ToWorker::Watched { session: CALLER, alive: true });
@@ -198,7 +198,7 @@ fn actor(options: ActorOptions) -> ActorSpec {
         class: "Counter".into(),
         args: Payload::default(),
         needs: Vec::new(),
-        holds: Vec::new(),
+        referents: Vec::new(),
         name: None,
         namespace: "".into(),
         options: Arc::new(options),
@@ -214,7 +214,7 @@ fn crashed() -> Error {
     Error::unavailable(Ran::Maybe, "its executor died: killed by signal 9")
 }
 
-// Effects, as tests expect them.
+// Expected effects.
 
 fn tell(message: FromWorker) -> Effect {
     Effect::ToController(message)

@@ -1,4 +1,4 @@
-//! Actors from creation to their end, in processes of their own.
+//! Actors in processes of their own, from creation to their end.
 
 use crate::harness::{MINUTE, cluster, impatient_cluster, is_alive, signal, start_worker, until};
 use marline::{Amount, Budget, ErrorKind, Lifetime, Program, Resources, Worker};
@@ -23,7 +23,7 @@ fn an_actor_is_created_called_restarted_and_destroyed() {
     let pid: u32 = counter.call("pid", ()).unwrap().wait().unwrap();
     counter.delete().unwrap();
     until("it is gone", || {
-        // A call may overtake the order to delete it, or be with it when it ends.
+        // A call may overtake the deletion, or run when the actor ends.
         match counter.call::<u64>("add", (1_u64,)).unwrap().wait() {
             Ok(_) => false,
             Err(error) => {
@@ -41,7 +41,7 @@ fn an_actor_is_created_called_restarted_and_destroyed() {
 fn there_is_one_actor_of_a_name_whatever_it_is_doing() {
     let (controller, client) = cluster();
     let other = marline::Client::connect(controller.address()).unwrap();
-    // Nobody can host it yet: it is being created.
+    // No worker can host it yet, so it is being created.
     let only = client.actor("Counter").name("only").max_restarts(Budget::Unlimited);
     let only = only.create((100_u64,)).unwrap();
     let same = other.actor("Counter").name("only").get_if_exists().create((0_u64,)).unwrap();
@@ -52,11 +52,11 @@ fn there_is_one_actor_of_a_name_whatever_it_is_doing() {
     assert_ne!(elsewhere.create((0_u64,)).unwrap().id(), only.id());
     let call = same.call::<u64>("add", (1_u64,)).unwrap();
     let mut worker = start_worker(&controller, &[]);
-    assert_eq!(call.wait().unwrap(), 101, "it was made once, with the first one's arguments");
+    assert_eq!(call.wait().unwrap(), 101, "created once, with the first arguments");
     assert_eq!(only.call::<u64>("add", (1_u64,)).unwrap().wait().unwrap(), 102);
     worker.kill();
     until("the loss is seen", || controller.workers().is_empty());
-    // It is being restarted: it is still the one of that name.
+    // The actor is being restarted, and still has its name.
     let same = other.actor("Counter").name("only").get_if_exists().create((0_u64,)).unwrap();
     assert_eq!(same.id(), only.id());
     assert_eq!(other.get_actor("default", "only").unwrap().id(), only.id());
@@ -91,7 +91,7 @@ fn work_that_the_programs_here_do_not_know_waits_for_a_worker_that_does() {
     let other = Worker::of(Program::new().task("other", || 1_u64)).threads();
     let _other = other.join(controller.address()).unwrap();
     let mut late = client.task("late").submit::<u64>(()).unwrap();
-    until("it is known that nobody provides it", || {
+    until("the controller has seen that no worker provides it", || {
         late.status().unwrap().waits_for.contains("provides \"late\"")
     });
     let worker = Worker::of(Program::new().task("late", || 2_u64)).threads();
@@ -130,7 +130,7 @@ fn a_call_that_may_have_run_is_repeated_only_if_that_is_allowed() {
         let file = folder.path().join(format!("{times}")).display().to_string();
         let diary = client.actor("Diary").max_restarts(Budget::Times(3)).max_task_retries(retries);
         let diary = diary.create((file.clone(),)).unwrap();
-        // The call counts itself in the file, and then takes its actor along.
+        // The call counts itself in the file, and then ends the process of its actor.
         let outcome = diary.call::<u64>("write and die", (times as u64,)).unwrap().wait();
         let written = std::fs::read_to_string(&file).unwrap();
         assert_eq!(written.lines().count(), times, "it ran as often as it may");
@@ -151,7 +151,8 @@ fn a_call_that_never_reached_the_actor_is_sent_again() {
     assert_eq!(counter.call::<u64>("add", (1_u64,)).unwrap().wait().unwrap(), 1);
     worker.kill();
     until("the loss is seen", || controller.workers().is_empty());
-    // Nowhere to go: they wait, though no call of this actor may be repeated.
+    // No worker is left, so the calls wait. They were never sent, so they are no retries, which
+    // this actor does not allow.
     let calls: Vec<_> = (0..10).map(|_| counter.call::<u64>("add", (1_u64,)).unwrap()).collect();
     let _worker = start_worker(&controller, &[]);
     let answers: Vec<u64> = calls.into_iter().map(|call| call.wait().unwrap()).collect();

@@ -1,4 +1,5 @@
-//! Marline inside a user's own tokio runtime: every call that blocks blocks, and none panics.
+//! Marline inside a user's own tokio runtime: calls that block the thread work there, and none
+//! panics.
 
 use crate::harness::{cluster, program, start_worker};
 use marline::{Bytes, Client, Cluster, Controller, Error, Worker};

@@ -1,4 +1,4 @@
-//! Commands as tasks.
+//! Commands that run as tasks.
 
 use crate::harness::{cluster, impatient_cluster, is_alive, start_worker, until};
 use marline::{Client, CommandEnd, CommandLine, Error, ErrorKind};
@@ -49,7 +49,7 @@ fn a_cancelled_command_goes_with_everything_it_started() {
     let _worker = start_worker(&controller, &["commands", "impatient"]);
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("pids").display().to_string();
-    // Deaf to being asked, with a child that is deaf too.
+    // The command ignores SIGTERM, and so does its child.
     let script =
         format!("trap '' TERM; sleep 600 & echo $$ $! > {file}.new; mv {file}.new {file}; wait");
     let task = client.command(&line(&["sh", "-c", &script])).submit().unwrap();

@@ -1,5 +1,5 @@
-//! Trouble around executors: programs that are replaced, floods, results that are too large, workers that
-//! die or are asked to leave at a bad moment.
+//! Faults around executors: programs that are replaced, floods of output, results that are too
+//! large, and workers that die or are asked to leave at a bad moment.
 
 use crate::harness::{
     Process, cluster, is_alive, quick_cluster, start_controller, start_self, start_worker,
@@ -20,7 +20,7 @@ fn a_task_that_prints_without_end_costs_its_worker_nothing_else() {
     let file = folder.path().join("begun").display().to_string();
     let flood = client.task("flood").submit::<()>((file.clone(),)).unwrap();
     until("it prints", || std::fs::exists(&file).unwrap());
-    // Three leases long, others are served and the lease is renewed.
+    // For three leases, other tasks are served and the lease is renewed.
     let end = Instant::now() + Duration::from_secs(3);
     while Instant::now() < end {
         assert_eq!(client.task("double").submit::<u64>((4_u64,)).unwrap().wait().unwrap(), 8);
@@ -87,7 +87,7 @@ fn a_worker_whose_program_was_replaced_goes_on_with_what_it_is() {
     assert_eq!(name().unwrap().wait().unwrap(), "a name of its own");
     std::fs::remove_file(&program).unwrap();
     std::fs::write(&program, "something else").unwrap();
-    // The first executor is busy: another is started.
+    // The first executor is busy, so the worker starts another.
     let nap = client.task("nap").submit::<u32>((600_000_u64,)).unwrap();
     assert_eq!(name().unwrap().wait().unwrap(), "a name of its own");
     nap.cancel();
@@ -136,7 +136,8 @@ fn a_worker_that_loses_its_session_while_it_drains_does_not_come_back() {
 #[test]
 fn what_is_too_large_together_fails_alone() {
     let (controller, client) = cluster();
-    // Nobody on this machine has a store: values go along with what needs them.
+    // No process on this machine has an object store, so values travel with the work that needs
+    // them.
     let large = "x".repeat(40 << 20);
     let [first, second] = [&large, &large].map(|text| client.put(text).unwrap());
     let _worker = start_worker(&controller, &[]);

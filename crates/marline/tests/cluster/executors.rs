@@ -1,4 +1,5 @@
-//! Executors as processes: what user code does there hurts only itself.
+//! Executors that are processes: user code that crashes, hangs or takes too much memory hurts only
+//! itself.
 
 use crate::harness::{cluster, is_alive, parent, signal, start_worker, until};
 use marline::{Budget, ErrorKind};
@@ -81,7 +82,7 @@ fn a_task_that_ignores_being_cancelled_is_killed() {
     deaf.cancel();
     assert_eq!(deaf.wait().unwrap_err().kind(), ErrorKind::Cancelled);
     until("its executor is gone", || !is_alive(pid));
-    assert_eq!(controller.counters().lost, 0, "nothing was lost: it was wanted");
+    assert_eq!(controller.counters().lost, 0, "nothing was lost: the end was asked for");
     until("its CPU is free", || controller.workers()[0].tasks == 0);
 }
 
@@ -109,7 +110,7 @@ fn a_killed_executor_is_seen_at_once() {
     assert_eq!(counter.call::<u64>("add", (1_u64,)).unwrap().wait().unwrap(), 11);
     signal(pid, "KILL");
     until("the loss is seen", || {
-        // A call may meet the end of the old instance: then it says so.
+        // A call may run when the old instance ends. Then its error says that it may have run.
         let answer = counter.call::<u64>("add", (1_u64,)).unwrap().wait();
         answer.inspect_err(|error| assert!(error.may_have_run(), "{error}")).is_ok()
     });

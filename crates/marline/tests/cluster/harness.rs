@@ -1,4 +1,5 @@
-//! Starting this test binary again as a worker or a controller, and what those run.
+//! Starts this test binary again as a worker, a controller or a client, and has the program that
+//! these workers run.
 
 use marline::channel::rendezvous;
 use marline::{Bytes, Client, Config, Controller, Error, Program, Resources, Worker, context};
@@ -8,7 +9,7 @@ use std::time::{Duration, Instant};
 
 struct Counter(u64);
 
-/// Writes into a file, and dies of it the first time.
+/// An actor that writes into a file, and aborts its process until the file has enough lines.
 struct Diary(String);
 
 impl Diary {
@@ -31,7 +32,7 @@ impl Fails {
     }
 }
 
-/// Keeps bytes as they were given to it.
+/// An actor that keeps the bytes that it is called with, without copying them.
 #[derive(Default)]
 struct Shelf(Vec<Bytes>);
 
@@ -49,7 +50,7 @@ impl Shelf {
         vec![byte; bytes].into()
     }
 
-    /// Waits for a file before it gives them.
+    /// Waits for a file before it returns the bytes.
     fn make_when(&mut self, file: String, bytes: usize) -> Bytes {
         until("it is told", || std::fs::exists(&file).unwrap());
         vec![1; bytes].into()
@@ -60,7 +61,8 @@ pub fn sum(bytes: &Bytes) -> u64 {
     bytes.iter().map(|byte| u64::from(*byte)).sum()
 }
 
-/// Whether memory at this address is shared with other processes, as this one sees it.
+/// Whether these bytes are in memory that is shared with other processes, according to this
+/// process's memory map.
 pub fn is_shared(bytes: &Bytes) -> bool {
     let at = bytes.as_ptr() as usize;
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
@@ -73,10 +75,11 @@ pub fn is_shared(bytes: &Bytes) -> bool {
     line.unwrap().split_whitespace().nth(1).unwrap().ends_with('s')
 }
 
-/// Far longer than anything takes on a busy machine.
+/// Far longer than any step takes on a busy machine.
 pub const MINUTE: Duration = Duration::from_secs(60);
 
-/// Waits for other work in every way there is. A new actor needs a free CPU, too.
+/// Waits for other work in every way that a task can. Creating an actor is one: it needs a free
+/// CPU.
 pub fn wait_in_every_way(client: &Client) -> Result<Vec<u64>, Error> {
     let double = |x: u64| client.task("double").submit::<u64>((x,));
     let mut results = vec![double(1)?.wait()?, double(2)?.wait_timeout(MINUTE)?];
@@ -91,7 +94,7 @@ pub fn wait_in_every_way(client: &Client) -> Result<Vec<u64>, Error> {
     Ok(results)
 }
 
-/// What comes of waiting in every way where no task may wait.
+/// Waits in every way at a worker where no task may wait, and returns the errors.
 fn wait_in_vain(client: &Client) -> Result<Vec<Error>, Error> {
     let double = |x: u64| client.task("double").submit::<u64>((x,));
     let mut several = vec![double(3)?];
@@ -103,15 +106,15 @@ fn wait_in_vain(client: &Client) -> Result<Vec<Error>, Error> {
     ])
 }
 
-/// Waits for a task that waits for a task, and so on.
+/// A task that waits for a task, and so on, `depth` times.
 fn nested(address: String, depth: u64) -> Result<u64, Error> {
     let Some(rest) = depth.checked_sub(1) else { return Ok(0) };
     let client = Client::connect(&address)?;
     Ok(1 + client.task("nested").submit::<u64>((address, rest))?.wait()?)
 }
 
-/// Has another worker make a large value, and reads it when that worker is gone. It waits for nothing else meanwhile:
-/// its CPU stays its own.
+/// Lets another worker make a large value, and reads the value when that worker is gone. Until then
+/// it waits without lending its CPU.
 fn read_what_is_lost(address: String, made: String, lost: String) -> Result<u64, Error> {
     let client = Client::connect(&address)?;
     let value = client.task("make").submit::<Bytes>((1_usize << 20, 1_u8))?;
@@ -121,7 +124,7 @@ fn read_what_is_lost(address: String, made: String, lost: String) -> Result<u64,
     Ok(sum(&value.wait()?))
 }
 
-/// Submits many tasks before it waits for the first.
+/// Submits many tasks before waiting for the first.
 fn fan_out(address: String, count: u64) -> Result<u64, Error> {
     let client = Client::connect(&address)?;
     let doubles: Vec<_> =
@@ -144,7 +147,7 @@ impl Counter {
         std::process::id()
     }
 
-    /// Says in the file that it has begun, and does not end.
+    /// Creates the file, and never returns.
     fn hang(&mut self, file: String) {
         println!("words of long ago");
         write_atomically(&file, "");
@@ -154,7 +157,7 @@ impl Counter {
     }
 }
 
-#[allow(clippy::zombie_processes)] // On purpose: what a task leaves behind.
+#[allow(clippy::zombie_processes)] // On purpose: the task `offspring` leaves a process behind.
 pub fn program() -> Program {
     Program::new()
         .task("pid", std::process::id)
@@ -165,14 +168,15 @@ pub fn program() -> Program {
         .try_task("wait in every way", |address: String| {
             wait_in_every_way(&Client::connect(&address)?)
         })
-        // The kinds of errors, and whether they say that the work may have run.
+        // Returns the kinds of the errors, and whether they say that the work may have run.
         .try_task("wait in vain", |address: String| {
             let errors = wait_in_vain(&Client::connect(&address)?)?.into_iter();
-            let said = errors.map(|error| (format!("{:?}", error.kind()), error.may_have_run()));
-            Ok::<_, Error>(said.collect::<Vec<_>>())
+            let kinds = errors.map(|error| (format!("{:?}", error.kind()), error.may_have_run()));
+            Ok::<_, Error>(kinds.collect::<Vec<_>>())
         })
         .task("nap", |ms: u64| {
-            // Nobody sends: it ends when it is cancelled, or its time is over.
+            // No value is ever sent: the receive ends when the task is cancelled, or its time is
+            // over.
             let (_bell, door) = rendezvous::<()>();
             let cancel = context().expect("it runs as a task").cancel;
             let _ = door.recv().timeout(Duration::from_millis(ms)).cancel(&cancel).wait();
@@ -194,14 +198,14 @@ pub fn program() -> Program {
                 }
             }
         })
-        // Deaf to being cancelled; says in the file where it is.
+        // Ignores a cancel. Writes its process id into the file.
         .task("deaf", |file: String| -> () {
             write_atomically(&file, &std::process::id().to_string());
             loop {
                 std::thread::park();
             }
         })
-        // Starts a process that outlives the task, and says which.
+        // Starts a process that outlives the task, and returns its id.
         .task("offspring", |stay: bool| {
             let child = Command::new("sleep").arg("600").spawn().expect("sleep can be started");
             if !stay {
@@ -224,12 +228,12 @@ pub fn program() -> Program {
         .task("is shared", |bytes: Bytes| is_shared(&bytes))
         .task("length", |text: String| text.len())
         .task("own name", || std::env::args().next())
-        // Appends its number to a file: what ran, and how often.
+        // Appends its number to a file, which so has a line for each run of each task.
         .task("write down", |file: String, number: u64| {
             append(&file, &number.to_string());
             number
         })
-        // Makes a file, waits for another, then appends to a third who it is.
+        // Creates a file, waits for another, then appends its process id to a third.
         .task("sign when told", |begun: String, told: String, file: String| {
             write_atomically(&begun, "");
             until("it is told", || std::fs::exists(&told).unwrap());
@@ -248,13 +252,14 @@ pub fn program() -> Program {
         .try_actor("Fails", Fails::new, |class| class)
 }
 
-/// A file is there with all of its content, or not at all.
+/// Writes a file so that it appears with all of its content.
 pub fn write_atomically(file: &str, content: &str) {
     std::fs::write(format!("{file}.new"), content).unwrap();
     std::fs::rename(format!("{file}.new"), file).unwrap();
 }
 
-/// Not a test: what worker processes run. `MARLINE_TEST_JOIN` has the controller and options.
+/// Not a test: the code of worker processes. `MARLINE_TEST_JOIN` has the address of the controller,
+/// and options.
 #[test]
 fn worker_process() {
     let Ok(join) = std::env::var("MARLINE_TEST_JOIN") else { return };
@@ -296,14 +301,15 @@ fn worker_process() {
         return worker.run(&controller).unwrap();
     }
     let _worker = worker.join(&controller).unwrap();
-    // It ends with the test that started it: its input is that process's.
+    // The worker ends with the test that started it, which holds the other end of its standard
+    // input.
     let _ = std::io::stdin().read_line(&mut String::new());
 }
 
-/// Where executors begin.
+/// The entry point of executors.
 pub const EXECUTOR: &str = "harness::executor_process";
 
-/// Not a test: what executors run. One that is to be late waits first.
+/// Not a test: the code of executors. With the option `late=FILE` an executor waits first.
 #[test]
 fn executor_process() {
     let join = std::env::var("MARLINE_TEST_JOIN").unwrap_or_default();
@@ -314,15 +320,15 @@ fn executor_process() {
     marline::executor_main(program());
 }
 
-/// Says in the file who this is, and goes on when the parent is gone.
+/// Writes the process id into the file, and returns when the parent process is gone.
 fn outlive_the_parent(file: &str) {
     let parent = std::os::unix::process::parent_id();
     write_atomically(file, &std::process::id().to_string());
     until("the parent is gone", || std::os::unix::process::parent_id() != parent);
 }
 
-/// Not a test: a controller in a process of its own, which says where it listens in the file that
-/// `MARLINE_TEST_LISTEN` names.
+/// Not a test: the code of controller processes. The controller writes its address into the file
+/// that `MARLINE_TEST_LISTEN` names.
 #[test]
 fn controller_process() {
     let Ok(words) = std::env::var("MARLINE_TEST_LISTEN") else { return };
@@ -333,7 +339,8 @@ fn controller_process() {
     let _ = std::io::stdin().read_line(&mut String::new());
 }
 
-/// Not a test: a client that holds things until it is killed, and says in a file when it does.
+/// Not a test: the code of client processes. The client holds actors and a task until it is killed,
+/// and creates a file when it has them.
 #[test]
 fn client_process() {
     let Ok(words) = std::env::var("MARLINE_TEST_HOLD") else { return };
@@ -346,7 +353,8 @@ fn client_process() {
     let _ = std::io::stdin().read_line(&mut String::new());
 }
 
-/// A controller process, and where it listens: at `at`, or anywhere.
+/// Starts a controller process that listens at `at`, or on any port if that is empty. Returns its
+/// address too.
 pub fn start_controller(at: &str) -> (Process, String) {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("address").display().to_string();
@@ -357,12 +365,13 @@ pub fn start_controller(at: &str) -> (Process, String) {
     (controller, address)
 }
 
-/// This test binary again, as something else; it dies with its input.
+/// Starts this test binary again in another role. The process ends when its standard input is
+/// closed.
 pub fn start_self(what: &str, variable: &str, value: &str) -> Child {
     start(Command::new(std::env::current_exe().unwrap()), what, variable, value)
 }
 
-/// The same in a network namespace.
+/// Starts this test binary again in another role, inside a network namespace.
 pub fn again_in(namespace: &str, what: &str, variable: &str, value: &str) -> Child {
     let mut command = Command::new("ip");
     command.args(["netns", "exec", namespace]).arg(std::env::current_exe().unwrap());
@@ -376,7 +385,7 @@ fn start(mut command: Command, what: &str, variable: &str, value: &str) -> Child
     command.spawn().unwrap()
 }
 
-/// A process that dies with this value.
+/// A process that is killed when this value is dropped.
 pub struct Process(pub Child);
 
 impl Process {
@@ -389,7 +398,7 @@ impl Process {
         self.0.wait().unwrap();
     }
 
-    /// Sends it a signal by name.
+    /// Sends the process a signal, by its name.
     pub fn signal(&self, name: &str) {
         signal(self.0.id(), name);
     }
@@ -407,26 +416,26 @@ pub fn signal(pid: u32, name: &str) {
     assert!(kill.success(), "signal {name} to {pid}");
 }
 
-/// Whether there is a process that has this id and has not ended.
+/// Whether a process with this id exists and has not ended. A zombie has ended.
 pub fn is_alive(pid: u32) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     let state = stat.rsplit_once(')').and_then(|(_, rest)| rest.split_whitespace().next());
     state.is_some_and(|state| state != "Z" && state != "X")
 }
 
-/// The parent of a process.
+/// Returns the parent of a process.
 pub fn parent(pid: u32) -> u32 {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
     let (_, rest) = stat.rsplit_once(')').unwrap();
     rest.split_whitespace().nth(1).unwrap().parse().unwrap()
 }
 
-/// A worker process that has joined.
+/// Starts a worker process, and waits until it has joined.
 pub fn start_worker(controller: &Controller, options: &[&str]) -> Process {
     start_worker_as(Command::new(std::env::current_exe().unwrap()), controller, options)
 }
 
-/// The same, started by this command.
+/// Starts a worker process with this command, and waits until it has joined.
 pub fn start_worker_as(command: Command, controller: &Controller, options: &[&str]) -> Process {
     let words: Vec<&str> = std::iter::once(controller.address()).chain(options.to_vec()).collect();
     let worker = Process(start(command, "worker_process", "MARLINE_TEST_JOIN", &words.join(" ")));
@@ -436,7 +445,7 @@ pub fn start_worker_as(command: Command, controller: &Controller, options: &[&st
     worker
 }
 
-/// Waits for a condition; far longer than it takes on a busy machine.
+/// Waits until the condition holds, for far longer than that takes on a busy machine.
 pub fn until(what: &str, condition: impl Fn() -> bool) {
     let end = Instant::now() + Duration::from_secs(60);
     while !condition() {
@@ -451,7 +460,7 @@ pub fn cluster() -> (Controller, Client) {
     (controller, client)
 }
 
-/// A cluster that fails at once what no worker can run.
+/// Starts a controller that at once fails work that no worker can run.
 pub fn impatient_cluster() -> (Controller, Client) {
     let config = Config { unknown_task_wait: Duration::ZERO, ..Config::default() };
     let controller = Controller::builder().config(config).listen("127.0.0.1:0").unwrap();
@@ -459,7 +468,7 @@ pub fn impatient_cluster() -> (Controller, Client) {
     (controller, client)
 }
 
-/// A cluster whose sessions are over after a second without a sign of life.
+/// Starts a controller whose sessions end after a second of silence.
 pub fn quick_cluster() -> (Controller, Client) {
     let controller =
         Controller::builder().lease(Duration::from_secs(1)).listen("127.0.0.1:0").unwrap();

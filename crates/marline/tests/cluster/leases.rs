@@ -1,4 +1,4 @@
-//! Silence: processes that are frozen past their lease.
+//! Leases: processes that are frozen for longer than their lease.
 
 use crate::harness::{is_alive, parent, quick_cluster, signal, start_worker, until};
 use marline::{Budget, Counters, ErrorKind};
@@ -42,7 +42,7 @@ fn what_a_frozen_worker_has_to_say_comes_too_late_and_changes_nothing() {
     let signed = || std::fs::read_to_string(&file).unwrap_or_default().lines().count();
     frozen.signal("STOP");
     std::fs::write(&told, "").unwrap();
-    until("the executor has finished, and nobody hears it", || signed() == 1);
+    until("the executor has finished, while its worker is frozen", || signed() == 1);
     until("the lease is over", || controller.workers().is_empty());
     let other = start_worker(&controller, &[]);
     let signer = task.wait().unwrap();

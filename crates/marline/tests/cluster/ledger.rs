@@ -1,4 +1,5 @@
-//! Nothing is lost: workers are killed and added while a hundred thousand tasks write down that they ran.
+//! No task is lost: workers are killed and added while a hundred thousand tasks each write a line
+//! that they ran.
 
 use crate::harness::{cluster, start_worker, until};
 use marline::Budget;
@@ -13,7 +14,7 @@ fn every_task_runs_and_every_repetition_is_a_counted_loss() {
     let (controller, client) = cluster();
     let folder = tempfile::tempdir().unwrap();
     let ledger = folder.path().join("ledger").display().to_string();
-    // Executors of every other worker are threads, those of the others processes.
+    // Every other worker has threads as executors. The rest have processes.
     let start = |number: usize| {
         let options: &[&str] = if number.is_multiple_of(2) { &["threads"] } else { &[] };
         start_worker(&controller, options)

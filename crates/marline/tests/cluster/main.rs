@@ -1,5 +1,5 @@
-//! Clusters of real processes, killed with real signals. The test binary starts itself again as whatever
-//! a test needs: see `harness.rs`.
+//! Tests with clusters of real processes, killed with real signals. The test binary starts itself
+//! again as a worker, a controller or a client: see `harness.rs`.
 
 mod actors;
 mod async_runtimes;

@@ -1,4 +1,4 @@
-//! Tasks that wait for other tasks: their CPU is free meanwhile, up to a limit.
+//! Tasks that wait for other tasks lend their CPU meanwhile. How many tasks may wait is limited.
 
 use crate::harness::{
     MINUTE, cluster, program, start_worker, start_worker_as, until, wait_in_every_way,
@@ -56,7 +56,7 @@ fn tasks_that_submit_others_do_not_wait_for_room_that_only_their_own_end_makes()
     for config in [by_count, by_bytes] {
         let controller = Controller::builder().config(config).listen("127.0.0.1:0").unwrap();
         let client = controller.client();
-        // Those that are pending leave no room for what they submit, when they run.
+        // The pending tasks fill the limit, so that the tasks which they submit find no room.
         let args = (controller.address(), 2);
         let mut nested = Vec::new();
         while let Ok(one) = client.task("nested").try_submit::<u64>(args) {
@@ -64,7 +64,7 @@ fn tasks_that_submit_others_do_not_wait_for_room_that_only_their_own_end_makes()
         }
         assert!(
             (1..=20).contains(&nested.len()),
-            "{} were more than are always welcome",
+            "{} tasks were taken, expected 1 to 20",
             nested.len()
         );
         let _worker = start_worker(&controller, PROCESSES);

@@ -1,4 +1,5 @@
-//! Large values from Rust: in shared memory, read in place, held by references, gone with the last.
+//! Large values from Rust: in shared memory, read in place, held by references, freed with the last
+//! reference.
 
 use crate::harness::{cluster, is_shared, program, start_worker, sum, until};
 use marline::{Budget, Bytes, Client, Cluster, Controller, ErrorKind, Resources};
@@ -6,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 const MIB: usize = 1 << 20;
 
-/// A cluster with a worker on this machine whose executors are processes.
+/// Starts a cluster with one worker, whose executors are processes.
 fn with_worker() -> (Controller, Client, crate::harness::Process) {
     let (controller, client) = cluster();
     let worker = start_worker(&controller, &[]);
@@ -40,7 +41,7 @@ fn a_client_beside_the_controller_reads_the_store_of_a_worker_of_its_machine() {
     worker.kill();
     until("the loss is seen", || controller.workers().is_empty());
     assert_eq!(client.get(&put).unwrap_err().kind(), ErrorKind::Gone);
-    // Without a store, it goes along with messages.
+    // No object store is left, so the value travels with messages.
     let put = client.put_bytes(vec![1; MIB]).unwrap();
     assert_eq!(sum(&client.get(&put).unwrap()), MIB as u64);
 }
@@ -71,7 +72,7 @@ fn who_cannot_reach_a_store_gets_copies() {
     assert_eq!(client.task("sum").submit::<u64>((&made,)).unwrap().wait().unwrap(), 2 * MIB as u64);
     let error = client.put_bytes(vec![0; 100 * MIB]).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
-    assert!(error.message().contains("there is no worker that could take"), "{error}");
+    assert!(error.message().contains("no worker can take it"), "{error}");
 }
 
 #[test]
@@ -95,7 +96,7 @@ fn what_is_read_outlives_its_reference_its_worker_and_its_cluster() {
     let made = client.task("make").submit::<Bytes>((MIB, 5_u8)).unwrap().wait().unwrap();
     until("nothing is kept any more", || controller.load().objects == 0);
     assert!(is_shared(&read) && is_shared(&made));
-    // Room that is free again is given to others: what is read must not be.
+    // New values reuse memory that is free. Memory that is still read must not be reused.
     for byte in 10..30 {
         let other = client.put_bytes(vec![byte; MIB]).unwrap();
         assert_eq!(sum(&client.get(&other).unwrap()), u64::from(byte) * MIB as u64);
@@ -129,7 +130,7 @@ fn large_results_go_to_the_next_task_by_reference() {
 #[test]
 fn large_arguments_by_value_are_in_shared_memory() {
     let (controller, client, _worker) = with_worker();
-    // More than goes along with a message.
+    // More than a message may have.
     let bytes = Bytes::from(vec![1; 80 * MIB]);
     assert_eq!(
         client.task("sum").submit::<u64>((&bytes,)).unwrap().wait().unwrap(),
@@ -205,7 +206,8 @@ fn the_large_result_of_a_call_whose_handle_was_dropped_is_let_go() {
         (0..4).map(|_| shelf.call::<Bytes>("make when", (&told, MIB)).unwrap()).collect();
     drop(handles);
     std::fs::write(&told, "").unwrap();
-    // Answers come in the order of their calls: those came before this one.
+    // Answers arrive in the order of their calls, so the answers of the dropped handles arrived
+    // before this one.
     assert_eq!(shelf.call::<u64>("sum", ()).unwrap().wait().unwrap(), 0);
     until("nothing is kept any more", || controller.load().objects == 0);
     let mut taken = shelf.call::<Bytes>("make", (MIB, 1_u8)).unwrap();
@@ -255,7 +257,7 @@ fn what_was_put_and_is_lost_says_so() {
         assert_eq!(task.wait().unwrap_err().kind(), ErrorKind::Gone);
     }
     assert_eq!(sum(&view), MIB as u64);
-    // What a task made is made again.
+    // A value that a task made is made again.
     assert_eq!(sum(&client.get(&made.result()).unwrap()), 4 * MIB as u64);
 }
 
@@ -294,7 +296,7 @@ fn bytes_within_values_and_other_types_of_bytes_are_read_too() {
     let frame = Frame { width: 1_000, pixels: vec![1; MIB].into() };
     let put = client.put(&frame).unwrap();
     assert!(client.get(&put).unwrap() == frame);
-    // As one value of plain data, bytes are read in place as well.
+    // Bytes that were put as one plain value are read in place, too.
     let put = client.put(&frame.pixels).unwrap();
     let (one, other) = (client.get(&put).unwrap(), client.get(&put).unwrap());
     assert!(one == frame.pixels && one.as_ptr() == other.as_ptr() && is_shared(&one));

@@ -1,6 +1,6 @@
-//! A worker on another host, which is a network namespace here, and a network that is cut: in one
-//! direction, in the other, in both. Needs the right to make namespaces; without it, says so and passes
-//! (`MARLINE_REQUIRE_NAMESPACES=1` makes that a failure).
+//! A worker on another host, and a network between them that is cut in one direction, in the other,
+//! or in both. The other host is a network namespace. Without the right to create namespaces the
+//! tests print that and pass; `MARLINE_REQUIRE_NAMESPACES=1` makes that a failure.
 
 use crate::harness::{Process, again_in, is_alive, until};
 use marline::{Budget, Client, Controller};
@@ -9,7 +9,8 @@ use std::time::Duration;
 
 const TOKEN: &str = "a token, since others could reach it";
 
-/// A host with one wire to this one. It goes with this value.
+/// A network namespace with one virtual wire to this host. It is deleted when this value is
+/// dropped.
 struct Host {
     name: String,
     here: String,
@@ -31,7 +32,7 @@ fn ip(words: &str) -> Result<(), String> {
 }
 
 impl Host {
-    /// Makes one, whose number no other test uses.
+    /// Creates a host. No other test may use the same number.
     fn make(number: u32) -> Option<Host> {
         let pid = std::process::id();
         let net = format!("10.{}.{}", 100 + number % 100, pid % 250);
@@ -101,7 +102,8 @@ fn cluster(host: &Host, lease: Duration) -> (Controller, Client) {
     (controller, client)
 }
 
-/// Longer than the lease: the worker has stopped by its own clock when it is lost, whichever way was cut.
+/// Cuts the network for longer than the lease. Whichever direction is cut, the worker has stopped
+/// by its own clock before the controller gives it up.
 fn a_worker_behind_a_cut(cut: Cut, number: u32) {
     let Some(host) = Host::make(number) else { return };
     let (controller, client) = cluster(&host, Duration::from_secs(1));
@@ -138,7 +140,7 @@ fn a_worker_that_is_cut_off_has_stopped_before_it_is_lost() {
     a_worker_behind_a_cut(Cut::Both, 3);
 }
 
-/// Shorter than the lease: nothing is lost, nothing is repeated.
+/// A cut shorter than the lease: no work is lost, and none is repeated.
 #[test]
 fn a_short_cut_loses_nothing() {
     for (number, cut) in [(4, Cut::FromHere), (5, Cut::FromThere), (6, Cut::Both)] {

@@ -1,13 +1,15 @@
-//! Executors of a worker inside a test binary, whose `main` is the test harness.
+//! Workers inside a test binary: its `main` is the test harness, which their executors must not
+//! run.
 
 use crate::harness::{EXECUTOR, MINUTE, append, impatient_cluster, program};
 use marline::{Budget, Controller, ErrorKind, Worker, WorkerBuilder};
 use std::process::{Command, Stdio};
 
-/// Names a file in which each process that runs the tests of [`bystanders`] leaves its id.
+/// The variable that names a file. Each process that runs the tests of [`bystanders`] appends its
+/// id to the file.
 const FILE: &str = "MARLINE_TEST_BYSTANDERS";
 
-/// Not tests of their own: a test binary's tests that run beside each other, as in `cargo test`.
+/// Not tests of their own: the tests of a test binary that run side by side, as in `cargo test`.
 mod bystanders {
     use super::*;
 
@@ -32,7 +34,7 @@ fn controller() -> Controller {
     Controller::listen("127.0.0.1:0").unwrap()
 }
 
-/// The process in which a task runs.
+/// Returns the id of the process in which a task runs.
 fn pid(controller: &Controller) -> u32 {
     let mut task = controller.client().task("pid").submit::<u32>(()).unwrap();
     task.wait_timeout(MINUTE).unwrap()
@@ -47,10 +49,10 @@ fn a_worker_whose_executors_would_run_every_test_is_refused() {
         let error = join(Worker::of(program()), controller.address()).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Unsupported);
         for way in ["marline::executor_main(program)", "executor_test", ".threads()"] {
-            assert!(error.message().contains(way), "it names the ways out: {error}");
+            assert!(error.message().contains(way), "it names the remedies: {error}");
         }
     }
-    // Called by a test, this says nothing of what `main` does.
+    // A test calls this here, not `main`, so it does not count.
     marline::executor_main(program());
     assert!(Worker::of(program()).join(controller.address()).is_err());
     assert!(controller.workers().is_empty());

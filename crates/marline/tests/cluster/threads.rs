@@ -1,4 +1,4 @@
-//! Workers whose executors are threads: losing one is losing its process.
+//! Workers whose executors are threads: an executor that crashes takes its worker along.
 
 use crate::harness::{cluster, start_worker, until};
 use marline::{Budget, Controller, ErrorKind, Program, Worker};
@@ -25,7 +25,7 @@ fn tasks_of_a_killed_worker_run_again_elsewhere() {
         (0..2).map(|_| client.task("nap").submit::<u32>((60_000_u64,)).unwrap()).collect();
     until("both run", || controller.workers()[0].tasks == 2);
     first.kill();
-    until("the loss is seen, by proof and not by silence", || controller.workers().is_empty());
+    until("the loss is seen before the lease ends", || controller.workers().is_empty());
     for nap in &naps {
         nap.cancel();
     }
@@ -63,7 +63,8 @@ fn an_actor_of_a_killed_worker_starts_again_with_fresh_state() {
     assert_eq!(counter.call::<u32>("pid", ()).unwrap().wait().unwrap(), first.0.id());
     let mut second = start_worker(&controller, &["threads"]);
     first.kill();
-    // A call may meet the old instance's end: then it says so, and is not repeated behind our back.
+    // A call may run when the old instance ends. Then it fails with an error that says so, and is
+    // not retried.
     let end = Instant::now() + Duration::from_secs(60);
     let answer = loop {
         match counter.call::<u64>("add", (5_u64,)).unwrap().wait() {

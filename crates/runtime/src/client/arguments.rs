@@ -1,4 +1,5 @@
-//! Arguments on their way: what is large goes to a store first, and what a call needs comes before it goes.
+//! Arguments before they are sent: large arguments go to an object store first, and a call waits
+//! for the values of the objects that it needs.
 
 use super::{Callback, Client, ClientShared, WeakClient};
 use marline_core::error::Error;
@@ -9,18 +10,19 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 
 impl Client {
-    /// Has arguments that are large go to the store of this node, if there is one. Says which object they are then:
-    /// it is held until it is [released](Client::release), which is when the work that has them was submitted.
+    /// Puts large arguments into the object store of this node, if there is one. Returns the
+    /// arguments as they travel, and the object that has them. The client holds that object until
+    /// it is [released](Client::release). Release it when the work that uses it was submitted.
     pub fn store_arguments(&self, args: Payload) -> Result<(Payload, Option<ObjectId>), Error> {
         let object = crate::new_object_id();
-        self.stored(object, args.len(), |objects| {
-            let (args, at) = self.kept(object, args.clone(), objects)?;
+        self.store_or_discard(object, args.len(), |objects| {
+            let (args, at) = self.store_if_large(object, args.clone(), objects)?;
             self.put_arguments(&args, at).map(|object| (args, object))
         })
     }
 
-    /// The same of arguments whose data is in the store of the worker `at` already. What references in them name is
-    /// held by the work itself.
+    /// Puts arguments whose data is already in the object store of the worker `at`. The work itself
+    /// holds the referents in the arguments, so this does not.
     pub fn put_arguments(
         &self,
         args: &Payload,
@@ -31,22 +33,25 @@ impl Client {
         Ok(Some(object))
     }
 
-    /// Whether the controller is to [know](Client::sync) what a call names before the call is made with values that
-    /// are there already: the actor may speak of it, or look for it, before the controller has heard of it.
+    /// Returns whether the client must [sync](Client::sync) before it makes a call whose values are
+    /// there already. The controller must know the referents of the call first: the actor may pass
+    /// them on or locate them at once.
     pub fn must_sync_before(&self, call: &TaskSpec) -> bool {
         let ClientShared { stored_puts: put, confirmed_puts: known, .. } = &*self.shared;
         let put_lately = || put.load(Ordering::Acquire) > known.load(Ordering::Acquire);
         !self.is_local() && (names(call) || !call.needs.is_empty() && put_lately())
     }
 
-    /// Calls an actor; tells how that ended. The values that the call needs are got, and it goes when they have come:
-    /// calls of the same actor that are made after it wait behind it.
+    /// Calls an actor, and calls the callback with the outcome. Gets the values that the call
+    /// needs, and sends the call when they have arrived. Later calls of the same actor wait behind
+    /// it.
     pub fn call_when_resolved(
         &self,
         spec: Arc<TaskSpec>,
         tell: Callback<Outcome>,
     ) -> Result<(), Error> {
-        // What it needs comes from the controller, which knows that then.
+        // After this, the controller knows the referents of the call, and can serve the values that
+        // it needs.
         if names(&spec) && !self.is_local() {
             self.sync()?;
         }
@@ -58,8 +63,10 @@ impl Client {
         let needed = Arc::new(Needed { client: self.downgrade(), call: spec.clone(), values });
         for (index, object) in spec.needs.iter().enumerate() {
             let needed = needed.clone();
-            let got =
-                self.get_with_callback(*object, Box::new(move |value| needed.came(index, value)));
+            let got = self.get_with_callback(
+                *object,
+                Box::new(move |value| needed.argument_resolved(index, value)),
+            );
             if let Err(error) = got {
                 self.supply(&spec, Err(error));
             }
@@ -68,27 +75,27 @@ impl Client {
     }
 }
 
-/// Whether a call's arguments name anything, or are in a store themselves.
+/// Returns whether a call's arguments contain references, or are in an object store themselves.
 fn names(call: &TaskSpec) -> bool {
     !call.referents.is_empty() || call.args.stored.is_some()
 }
 
-/// What a call needs, as far as it has come.
+/// The values that a call needs, as far as they have arrived.
 struct Needed {
-    /// Nobody waits for the call any more if this is gone.
+    /// If the client is gone, no caller waits for the call any more.
     client: WeakClient,
     call: Arc<TaskSpec>,
     values: Mutex<Vec<Option<Value>>>,
 }
 
 impl Needed {
-    fn came(&self, index: usize, value: Result<Value, Error>) {
+    fn argument_resolved(&self, index: usize, value: Result<Value, Error>) {
         let all = value.map(|value| {
             let mut values = self.values.lock().expect("nothing panics under it");
             values[index] = Some(value);
             values.iter().cloned().collect::<Option<Vec<Value>>>()
         });
-        // The first that fails fails the call: what comes after that finds none.
+        // The first error fails the call. `supply` ignores the values that arrive after that.
         if let Some(all) = all.transpose()
             && let Some(client) = self.client.upgrade()
         {

@@ -1,4 +1,8 @@
-//! Large values: which store they go to and come from.
+//! Which object store a client's large values go to and come from.
+//!
+//! In order: the store that an executor's process was given, the store of a worker in this process,
+//! and the store of a worker on this machine. Without any of them, values travel with messages, or
+//! are uploaded to and pulled from workers on other machines (`upload.rs`, `pull.rs`).
 
 use super::{Client, fits, pull};
 use crate::executor::{child, runs_here, wait_lending_cpu};
@@ -15,28 +19,29 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-/// So often it is asked whose store is to be used.
+/// How often an operation is tried with another store if the store that it used has ended.
 pub(super) const MAX_LOOKS: u32 = 5;
-/// Of so many workers it is looked at whether they are on this machine.
+/// The most workers that are checked for a store on this machine.
 pub(super) const MAX_NEAR: u32 = 1_000;
 
-/// What is known of stores of this machine.
+/// The last search for an object store on this machine.
 #[derive(Default)]
 pub(super) struct NearbyStore {
-    /// In which of the client's sessions it was looked.
+    /// The client's session in which the search took place.
     session: u64,
     objects: Option<ObjectStoreHandle>,
     looked_at: Option<Instant>,
 }
 
 impl NearbyStore {
-    /// Whether it was found in this session, and is there still.
+    /// Returns whether the search took place in this session, and did not find a store that has
+    /// ended since.
     fn is_of(&self, session: u64) -> bool {
         self.session == session && !self.objects.as_ref().is_some_and(ObjectStoreHandle::is_over)
     }
 }
 
-/// If there was none, it is looked again after this long: a worker may have come.
+/// How long a search that found no store counts: after that, a worker may have come.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
 
 fn is_recent(looked_at: Instant) -> bool {
@@ -44,13 +49,14 @@ fn is_recent(looked_at: Instant) -> bool {
 }
 
 impl Client {
-    /// Puts a value; it is held until it is [released](Client::release). A large one goes to the store of this
-    /// node, if there is one.
+    /// Puts a value. The client holds it until it is [released](Client::release). A large value
+    /// goes to the object store of this node, if there is one.
     pub fn put(&self, value: Value) -> Result<ObjectId, Error> {
         self.put_so(value, false)
     }
 
-    /// The same; what is large is saved where it outlives its node, before this returns.
+    /// Like [`put`](Client::put), but saves a large value where it outlives its node, before this
+    /// returns.
     pub fn put_durable(&self, value: Value) -> Result<ObjectId, Error> {
         self.put_so(value, true)
     }
@@ -58,8 +64,8 @@ impl Client {
     fn put_so(&self, value: Value, durable: bool) -> Result<ObjectId, Error> {
         let object = crate::new_object_id();
         let Value { payload, referents: contains } = value;
-        self.stored(object, payload.len(), |objects| {
-            let (mut payload, at) = self.kept(object, payload.clone(), objects)?;
+        self.store_or_discard(object, payload.len(), |objects| {
+            let (mut payload, at) = self.store_if_large(object, payload.clone(), objects)?;
             if durable && payload.stored.is_some() {
                 objects.ok_or_else(not_durable)?.make_durable(&mut payload)?;
             }
@@ -68,13 +74,13 @@ impl Client {
         Ok(object)
     }
 
-    /// Puts bytes as they are. They are copied once.
+    /// Puts raw bytes. They are copied once.
     pub fn put_bytes(&self, bytes: &[u8]) -> Result<ObjectId, Error> {
         let object = crate::new_object_id();
-        self.stored(object, bytes.len(), |objects| {
+        self.store_or_discard(object, bytes.len(), |objects| {
             let Some(objects) = objects else {
                 let payload = Payload::raw(Bytes::copy_from_slice(bytes));
-                let (payload, at) = self.kept(object, payload, None)?;
+                let (payload, at) = self.store_if_large(object, payload, None)?;
                 return self.put_as(object, payload.into(), at);
             };
             let at = objects.write(object, &[bytes], || true)?;
@@ -86,9 +92,9 @@ impl Client {
         Ok(object)
     }
 
-    /// A payload as it travels: in this store if it is large; sent to that of a worker elsewhere if there is none here and
-    /// no message carries it.
-    pub(super) fn kept(
+    /// Returns a payload as it travels. A large payload goes to this store. Without a store, a
+    /// payload that no message can carry is uploaded to the store of a worker elsewhere.
+    pub(super) fn store_if_large(
         &self,
         object: ObjectId,
         payload: Payload,
@@ -105,8 +111,9 @@ impl Client {
         }
     }
 
-    /// Does something with the data of an object that may go to a store, which is nobody's if it cannot be done.
-    pub(super) fn stored<R>(
+    /// Calls `store` with the object store that the data of an object goes to, or with `None` for a
+    /// small value. If `store` fails, discards the data.
+    pub(super) fn store_or_discard<R>(
         &self,
         object: ObjectId,
         bytes: usize,
@@ -124,8 +131,8 @@ impl Client {
         })
     }
 
-    /// Does something with the store of this node, or without one. The worker whose store it was may have gone, and
-    /// another may be there.
+    /// Calls `what` with the object store of this node, or with `None`. Tries again if the store's
+    /// worker has gone, since another worker may be there.
     pub fn with_objects<R, E>(
         &self,
         what: impl Fn(Option<&ObjectStoreHandle>) -> Result<R, E>,
@@ -133,8 +140,8 @@ impl Client {
         with_any(|| self.objects(), what)
     }
 
-    /// The same under a [new id](crate::new_object_id). If its data is in a store, that is the one of the worker
-    /// `at`.
+    /// Puts a value under a [new id](crate::new_object_id). If its data is in an object store, `at`
+    /// is the worker of that store.
     pub fn put_as(&self, object: ObjectId, value: Value, at: Option<Session>) -> Result<(), Error> {
         fits("the value's bytes", value.payload.len())?;
         let is_stored = value.payload.stored.is_some();
@@ -143,22 +150,22 @@ impl Client {
         Ok(())
     }
 
-    /// The store of this node, if this process can use one.
+    /// Returns the object store of this node, if this process can use one.
     pub fn objects(&self) -> Option<ObjectStoreHandle> {
         self.known_objects().or_else(|| self.objects_near())
     }
 
-    /// The same, as far as it is known without asking anybody.
+    /// Like [`objects`](Client::objects), but does not search for a store that is not known yet.
     pub(super) fn known_objects(&self) -> Option<ObjectStoreHandle> {
         let near = || {
-            // Whoever has the lock may be looking for one.
+            // The thread that has the lock may be searching, so do not wait for it.
             let near = self.shared.near.try_lock().ok()?;
             near.objects.clone().filter(|_| near.is_of(self.ended_sessions()))
         };
         child::objects().or_else(|| self.shared.node.objects()).or_else(near)
     }
 
-    /// The store of a worker on this machine, if the controller knows one.
+    /// Returns the object store of a worker on this machine, if the controller knows one.
     fn objects_near(&self) -> Option<ObjectStoreHandle> {
         let session = self.ended_sessions();
         let mut near = self.shared.near.lock().expect("nothing panics under it");
@@ -176,7 +183,7 @@ impl Client {
         objects
     }
 
-    /// Where workers say that processes of their machines reach their stores.
+    /// Returns the paths at which processes of the workers' machines reach their stores.
     fn store_paths(&self) -> Result<Vec<String>, Error> {
         let Some(control) = self.shared.control()? else {
             let paths = self.shared.node.with_state(|state, _| {
@@ -189,8 +196,8 @@ impl Client {
         Ok(workers.into_iter().map(|worker| worker.store).filter(|path| !path.is_empty()).collect())
     }
 
-    /// A payload with its data, wherever that is. Blocks until it is at this node. A task lends its CPU to what takes
-    /// long: other work may have to make a lost value anew.
+    /// Returns a payload with its data, wherever that is. Blocks until the data is at this node. A
+    /// task lends its CPU if that takes long: other work may have to recompute a lost value.
     pub fn load(&self, payload: &Payload) -> Result<Payload, Error> {
         if payload.stored.is_none() {
             return Ok(payload.clone());
@@ -198,16 +205,16 @@ impl Client {
         self.with_objects(|objects| match objects {
             Some(objects) if runs_here() => open_lending(objects, payload),
             Some(objects) => objects.open(payload),
-            None => wait_lending_cpu(|_| self.bring(payload)),
+            None => wait_lending_cpu(|_| self.pull(payload)),
         })
     }
 
-    /// Brings the data of a payload into this process.
-    fn bring(&self, payload: &Payload) -> Result<Payload, Error> {
+    /// Pulls the data of a payload into the memory of this process.
+    fn pull(&self, payload: &Payload) -> Result<Payload, Error> {
         pull::into_this_process(&Arc::downgrade(&self.shared), payload)
     }
 
-    /// Asks who has the data of an object that this client holds.
+    /// Asks the controller which workers have the data of an object that this client holds.
     pub(super) fn locate(&self, object: ObjectId) -> Result<Located, Error> {
         let (waiter, receiver) = oneshot();
         self.shared.node.with_state(|state, _| {
@@ -222,10 +229,11 @@ impl Client {
     }
 }
 
-/// Who has the data of an object, when that is known.
+/// The future answer to which workers have the data of an object.
 pub(super) type Located = oneshot::Receiver<Result<Vec<CopyLocation>, Error>>;
 
-/// Does something with a store, or without one; again with what is there then, if that store is over.
+/// Calls `what` with a store, or with `None`. If that fails and the store has ended, tries again
+/// with the store that is there then, [`MAX_LOOKS`] times in all.
 fn with_any<R, E>(
     objects: impl Fn() -> Option<ObjectStoreHandle>,
     what: impl Fn(Option<&ObjectStoreHandle>) -> Result<R, E>,
@@ -242,13 +250,15 @@ fn with_any<R, E>(
     }
 }
 
-/// A task keeps its CPU for this long while a value comes that is nearly there. If it lent its CPU for every read from
-/// the disk, ever more tasks would begin, and hold all memory when one of them needs some.
+/// How long a task keeps its CPU while it waits for a value that is probably close. If a task lent
+/// its CPU for every read from the disk, more and more tasks would start, and together hold all
+/// memory when one of them needs some.
 const BRIEFLY: Duration = Duration::from_millis(100);
-/// A task that has lent its CPU checks this often whether it may go on waiting.
+/// How often a task that has lent its CPU checks whether it may keep waiting.
 const CHECK_EVERY: Duration = Duration::from_millis(20);
 
-/// A payload with its data, for a task: lends its CPU if that takes long.
+/// Returns a payload with its data, for a task: lends its CPU if that takes longer than
+/// [`BRIEFLY`].
 fn open_lending(objects: &ObjectStoreHandle, payload: &Payload) -> Result<Payload, Error> {
     let Some(reading) = objects.read(payload) else { return Ok(payload.clone()) };
     let mut reading = reading?;
@@ -269,7 +279,7 @@ fn open_lending(objects: &ObjectStoreHandle, payload: &Payload) -> Result<Payloa
 
 fn not_durable() -> Error {
     Error::unsupported(
-        "what is sent to a worker on another machine is not durable: put it in a task, or run a worker here",
+        "a value that is sent to a worker on another machine cannot be durable: put it inside a task, or run a worker on this machine",
     )
 }
 

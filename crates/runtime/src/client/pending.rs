@@ -1,7 +1,8 @@
-//! What was asked for and has not come.
+//! Results that were requested and have not arrived.
 //!
-//! A task that waits for other work lends its CPU meanwhile, in whichever way it waits here. The controller's own
-//! answers (an actor is registered, a name is found) come soon and need no CPU: nothing is lent for those.
+//! A task that waits for other work lends its CPU meanwhile, whichever method it waits with. The
+//! controller answers some requests itself (an actor is registered, a name is found). Those answers
+//! come soon and need no CPU, so a task that waits for them lends nothing.
 
 use crate::executor::{poll_until, runs_here};
 use marline_channel::oneshot;
@@ -10,23 +11,24 @@ use std::pin::Pin;
 use std::task::{self, Poll, ready};
 use std::time::{Duration, Instant};
 
-/// Something that was asked for and has not come: await it, or [`wait`](Pending::wait) for it.
+/// A result that was requested and may not have arrived: await it, or [`wait`](Pending::wait) for
+/// it.
 pub struct Pending<T> {
     receiver: oneshot::Receiver<T>,
-    /// Other work brings it: a task that waits for it lends its CPU.
+    /// Whether other work produces the result. Then a task that waits for it lends its CPU.
     of_work: bool,
-    /// It came while several were waited for.
+    /// The result, if it arrived at a poll and was not taken.
     came: Option<Result<T, Error>>,
-    /// It came, and was given away.
+    /// Whether the result was taken.
     taken: bool,
 }
 
-/// Who is told of something, once, by whichever thread hears of it. It is dropped if it never comes: the
-/// cluster was shut down. It must not block.
+/// A function that is called once with a result, by the thread that receives it. It must not block.
+/// It is dropped if the result never comes, because the cluster was shut down.
 pub type Callback<T> = Box<dyn FnOnce(T) + Send>;
 
 impl<T: Send + 'static> Pending<T> {
-    /// Something that other work brings, and who is to be told of it.
+    /// Creates a result that other work produces, and the callback that sets it.
     pub fn with_callback() -> (Callback<T>, Pending<T>) {
         let (waiter, receiver) = oneshot();
         let pending = Pending { of_work: true, ..Pending::new(receiver) };
@@ -35,18 +37,19 @@ impl<T: Send + 'static> Pending<T> {
 }
 
 impl<T> Pending<T> {
-    /// An answer of the controller's own.
+    /// Creates a result that the controller produces itself.
     pub(super) fn new(receiver: oneshot::Receiver<T>) -> Pending<T> {
         Pending { receiver, of_work: false, came: None, taken: false }
     }
 
-    /// Whether this thread lends the CPU of its task while it waits.
+    /// Returns whether a wait on this thread lends the CPU of a task.
     fn lends(&self) -> bool {
         self.of_work && runs_here()
     }
 
-    /// Blocks this thread until it comes. A task that waits for other work lends its CPU meanwhile; if as many tasks
-    /// of its worker wait as may, this is `Exhausted`.
+    /// Blocks this thread until the result arrives. A task that waits for other work lends its CPU
+    /// meanwhile. If its worker has as many waiting tasks as it may have, this fails with
+    /// `Exhausted`.
     pub fn wait(mut self) -> Result<T, Error> {
         if self.lends() {
             poll_until(None, |cx| self.poll_ready(cx)).map_err(refused)?;
@@ -57,11 +60,11 @@ impl<T> Pending<T> {
         if self.taken {
             return Err(taken());
         }
-        self.receiver.recv().wait().map_err(|_| gone())
+        self.receiver.recv().wait().map_err(|_| session_over_error())
     }
 
-    /// Blocks this thread until it comes, or the time is over; then it can be waited for again. A task lends its CPU
-    /// as with [`wait`](Pending::wait).
+    /// Blocks this thread until the result arrives. Fails with `Timeout` after `timeout`; then the
+    /// caller can wait again. A task lends its CPU as in [`wait`](Pending::wait).
     pub fn wait_timeout(&mut self, timeout: Duration) -> Result<T, Error> {
         if self.lends() {
             let deadline = Instant::now().checked_add(timeout);
@@ -79,30 +82,30 @@ impl<T> Pending<T> {
         self.taken = came.is_ok();
         came.map_err(|error| match error.kind() {
             marline_channel::ErrorKind::Timeout => too_late(timeout),
-            _ => gone(),
+            _ => session_over_error(),
         })
     }
 
-    /// Whether it has come; also when it was taken since.
+    /// Returns whether the result has arrived, even if it was taken since.
     pub fn is_ready(&self) -> bool {
         self.came.is_some() || self.taken || self.receiver.is_settled()
     }
 
-    /// Whether it has come; if not, whoever polls is told when it does.
+    /// Polls whether the result has arrived. If it has not, wakes the task of `cx` when it does.
     pub fn poll_ready(&mut self, cx: &mut task::Context<'_>) -> Poll<()> {
         if self.came.is_none() && self.taken {
             self.came = Some(Err(taken()));
         }
         if self.came.is_none() {
             let receiver = Pin::new(&mut self.receiver);
-            self.came = Some(ready!(receiver.poll(cx)).map_err(|_| gone()));
+            self.came = Some(ready!(receiver.poll(cx)).map_err(|_| session_over_error()));
         }
         Poll::Ready(())
     }
 }
 
-/// Blocks this thread until `count` of these have come, or the deadline is over. Says how many have. A task lends its
-/// CPU as with [`Pending::wait`].
+/// Blocks this thread until `count` of these results have arrived, or the deadline has passed.
+/// Returns how many have arrived. A task lends its CPU as in [`Pending::wait`].
 pub fn wait_for_some<'a, T: 'a>(
     pending: &mut dyn Iterator<Item = &'a mut Pending<T>>,
     count: usize,
@@ -128,19 +131,19 @@ impl<T: Unpin> Future for Pending<T> {
 }
 
 fn taken() -> Error {
-    Error::invalid("its result was taken already: it is given once").ran(Ran::Maybe)
+    Error::invalid("its result was taken already: a result can be taken once").ran(Ran::Maybe)
 }
 
 fn too_late(timeout: Duration) -> Error {
     Error::timeout(format!("nothing came within {timeout:?}; it may still come")).ran(Ran::Maybe)
 }
 
-/// A task may not wait; what it would have waited for goes on.
+/// Marks the error of a task that may not wait: the work that it would have waited for goes on.
 pub(super) fn refused(error: Error) -> Error {
     error.ran(Ran::Maybe)
 }
 
-pub(super) fn gone() -> Error {
+pub(super) fn session_over_error() -> Error {
     Error::unavailable(Ran::Maybe, "the cluster was shut down while this was waited for")
 }
 

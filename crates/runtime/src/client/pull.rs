@@ -1,8 +1,8 @@
-//! Large values that are brought to this node while nobody blocks for them: threads block instead, one for each value and
-//! a few at a time. Those who want the same value are told together.
+//! Pulls large values to this node while no caller blocks for them. A few threads block instead,
+//! one for each value. Callers that want the same value share one pull.
 
 use super::objects::MAX_LOOKS;
-use super::{Callback, Client, ClientShared, gone};
+use super::{Callback, Client, ClientShared, session_over_error};
 use crate::clock::Clock;
 use crate::net::transfer::{self, PartialTransfer, TransferRequest};
 use crate::object_store::{Backoff, LOCATE_TIMEOUT, ObjectStoreHandle, PendingRead};
@@ -17,34 +17,35 @@ use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// So many values are brought at a time; others wait.
+/// The most values that a client pulls at a time. Others wait.
 const MAX_THREADS: usize = 16;
-/// So often a thread that waits looks whether its client is still there.
+/// How often a thread that waits for a store checks whether its client still exists.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// The same of one that pauses, for whoever left and waits for it to end.
+/// How often a thread that pauses between two tries checks that. Shorter, since a caller that left
+/// may wait for the thread to end.
 const PAUSE_STEP: Duration = Duration::from_millis(50);
 
-/// What a client has brought.
+/// The values that a client pulls.
 #[derive(Default)]
-pub(super) struct Brings(Mutex<State>);
+pub(super) struct ClientPulls(Mutex<State>);
 
 #[derive(Default)]
 struct State {
     threads: usize,
-    /// What no thread has begun with.
+    /// The values that no thread has started with, in order.
     waiting: VecDeque<(ObjectId, Payload)>,
-    /// Who wants what is brought, or waits to be.
+    /// The callbacks that wait for each value, whether its pull has started or not.
     wanted: Map<ObjectId, Vec<PullWaiter>>,
 }
 
 enum PullWaiter {
-    /// It, in this process.
+    /// Wants the data in this process.
     Data(Callback<Result<Payload, Error>>),
-    /// That it is at this node, if there is a store.
+    /// Wants to know when the data is in the store of this node, if there is a store.
     Here(Callback<()>),
 }
 
-impl Brings {
+impl ClientPulls {
     fn state(&self) -> MutexGuard<'_, State> {
         self.0.lock().expect("nothing panics under it")
     }
@@ -58,8 +59,8 @@ impl State {
 }
 
 impl Client {
-    /// A payload with its data, if that is in the memory of a store that this process knows. It is waited so long for
-    /// the store of another process to say so.
+    /// Returns a payload with its data, if the data is in the memory of a store that this process
+    /// knows. Waits up to `at_most` for the answer of a store in another process.
     pub fn open_at_once(
         &self,
         payload: &Payload,
@@ -72,7 +73,8 @@ impl Client {
         }
     }
 
-    /// A payload with its data, wherever that is: tells, when it is at this node. Does not block.
+    /// Calls the callback with a payload and its data when the data is at this node, wherever it
+    /// was before. Does not block.
     pub fn load_with_callback(&self, payload: &Payload, tell: Callback<Result<Payload, Error>>) {
         match payload.stored_object() {
             Some(object) => self.bring_for(object, payload, PullWaiter::Data(tell)),
@@ -80,8 +82,8 @@ impl Client {
         }
     }
 
-    /// Has the data of a payload brought to the store of this node, if there is one: tells when it is there, or will
-    /// never be. Does not block.
+    /// Pulls the data of a payload to the store of this node, if there is one. Calls the callback
+    /// when the data is there, or will never be. Does not block.
     pub fn prefetch(&self, payload: &Payload, tell: Callback<()>) {
         match payload.stored_object() {
             Some(object) => self.bring_for(object, payload, PullWaiter::Here(tell)),
@@ -94,7 +96,7 @@ impl Client {
         let wishes = state.wanted.entry(object).or_default();
         wishes.push(wish);
         if wishes.len() > 1 {
-            return; // It is on its way.
+            return; // An earlier caller has started the pull.
         }
         state.waiting.push_back((object, payload.clone()));
         if state.threads == MAX_THREADS {
@@ -105,7 +107,7 @@ impl Client {
         let client = Arc::downgrade(&self.shared);
         let spawned = thread::Builder::new().name("marline-bring".into()).spawn(move || {
             while let Some((object, payload)) = next(&client) {
-                bring(&client, object, &payload);
+                pull(&client, object, &payload);
             }
         });
         if let Err(error) = spawned {
@@ -114,13 +116,13 @@ impl Client {
             state.waiting.retain(|(waiting, _)| *waiting != object);
             let wishes = state.wanted.remove(&object).unwrap_or_default();
             drop(state);
-            let words = format!("no thread could be started to bring value {object} here: {error}");
+            let words = format!("no thread could be started to pull value {object} here: {error}");
             tell_all(wishes, Err(Error::unavailable(Ran::No, words)));
         }
     }
 }
 
-/// What a thread does next; if there is nothing, it ends.
+/// Returns the next value for a thread. Without one, the thread ends.
 fn next(client: &Weak<ClientShared>) -> Option<(ObjectId, Payload)> {
     let shared = client.upgrade()?;
     let mut state = shared.brings.state();
@@ -131,15 +133,15 @@ fn next(client: &Weak<ClientShared>) -> Option<(ObjectId, Payload)> {
     next
 }
 
-/// Brings it, and tells those who want it.
-fn bring(client: &Weak<ClientShared>, object: ObjectId, payload: &Payload) {
+/// Pulls a value, and calls the callbacks that wait for it.
+fn pull(client: &Weak<ClientShared>, object: ObjectId, payload: &Payload) {
     loop {
-        let came = came(client, object, payload).transpose();
-        // If nobody is left to take it, its wishes went with the client.
+        let came = finish_pull(client, object, payload).transpose();
+        // If the client is gone, its callbacks were dropped with it.
         let Some(shared) = client.upgrade() else { return };
         let mut state = shared.brings.state();
         if came.is_none() && state.is_data_wanted(object) {
-            continue; // Somebody has come who wants all of it.
+            continue; // Meanwhile a caller has come that wants the data itself.
         }
         let wishes = state.wanted.remove(&object).unwrap_or_default();
         drop(state);
@@ -156,8 +158,9 @@ fn tell_all(wishes: Vec<PullWaiter>, came: Result<Payload, Error>) {
     }
 }
 
-/// A payload with its data; nothing if there is no store to bring it to, and nobody wants it in this process.
-fn came(
+/// Returns a payload with its data, or `None` if there is no store to pull it to and no caller
+/// wants it in this process.
+fn finish_pull(
     client: &Weak<ClientShared>,
     object: ObjectId,
     payload: &Payload,
@@ -170,9 +173,9 @@ fn came(
             drop(client_now);
             return if wanted { into_this_process(client, payload).map(Some) } else { Ok(None) };
         };
-        drop(client_now); // Its session ends with the last one.
+        drop(client_now); // The session ends with the last clone, which this must not be.
         match came_to(client, &objects, payload) {
-            // The worker whose store it was may have gone, and another may be there.
+            // The store's worker may have gone, and another worker may be there.
             Err(_) if objects.is_over() && tries < MAX_LOOKS => tries += 1,
             came => return came.map(Some),
         }
@@ -194,7 +197,8 @@ fn came_to(
     }
 }
 
-/// Brings the data of a payload into this process: for as long as the session lasts and somebody has the client.
+/// Pulls the data of a payload into the memory of this process. Goes on while the session lasts and
+/// the client exists.
 pub(super) fn into_this_process(
     client: &Weak<ClientShared>,
     payload: &Payload,
@@ -209,7 +213,7 @@ pub(super) fn into_this_process(
     let (mut tries, mut coming) = (Backoff::default(), None);
     loop {
         let mut located = present(client)?.locate(object)?;
-        let copies = located.recv().wait().map_err(|_| gone())??;
+        let copies = located.recv().wait().map_err(|_| session_over_error())??;
         let had = coming.as_ref().map_or(0, PartialTransfer::pieces);
         let error = match transfer::pull(&copies, &wanted, &mut coming, |bytes| Ok(vec![0; bytes]))
         {
@@ -219,18 +223,18 @@ pub(super) fn into_this_process(
         if coming.as_ref().is_some_and(|coming| coming.pieces() > had) {
             tries.progressed();
         }
-        // Whoever had it may be gone, and somebody else may have it.
+        // The worker that had the data may be gone, and another may have it.
         let pause = tries.failed(clock.now(), LOCATE_TIMEOUT);
         let Some(pause) = pause.filter(|_| transfer::may_be_elsewhere(&error)) else {
             return Err(error);
         };
         if !pause_while(&go_on, pause) {
-            return Err(gone());
+            return Err(session_over_error());
         }
     }
 }
 
-/// Waits for so long, if it is to go on; says whether it is.
+/// Sleeps for `pause` while `go_on` returns `true`. Returns what `go_on` returned last.
 fn pause_while(go_on: &dyn Fn() -> bool, pause: Duration) -> bool {
     let until = Instant::now() + pause;
     while go_on() {
@@ -243,10 +247,10 @@ fn pause_while(go_on: &dyn Fn() -> bool, pause: Duration) -> bool {
     false
 }
 
-/// The client, if it has not left.
+/// Returns the client, if it has not left.
 fn present(client: &Weak<ClientShared>) -> Result<Client, Error> {
     let shared = client.upgrade().filter(|shared| !shared.left.load(Ordering::Relaxed));
-    shared.map(|shared| Client { shared }).ok_or_else(gone)
+    shared.map(|shared| Client { shared }).ok_or_else(session_over_error)
 }
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
-//! Large values of a client that has no worker on its machine, and that no message carries: they are sent to the store of
-//! a worker elsewhere.
+//! Uploads large values of a client that has no worker on its machine. No message can carry them,
+//! so they go to the object store of a worker elsewhere.
 
 use super::Client;
 use super::objects::MAX_NEAR;
@@ -10,19 +10,20 @@ use marline_core::controller::Config;
 use marline_core::error::{Error, ErrorKind, Ran};
 use marline_core::id::{ObjectId, Session};
 
-/// Of so many workers it is tried whether one takes it.
+/// The most workers that an upload is offered to.
 const MAX_TRIED: usize = 16;
 
 impl Client {
-    /// Whether a value of so many bytes is to be [uploaded](Client::upload), if there is no [store](Client::objects) on
-    /// this machine.
+    /// Returns whether a value of this size must be [uploaded](Client::upload) if this machine has
+    /// no object [store](Client::objects).
     pub fn must_upload(&self, bytes: usize) -> bool {
         self.shared.is_elsewhere && bytes > Config::default().max_payload_bytes
     }
 
-    /// Sends the parts of a value to the store of a worker, as the data of an object, which is to be [put](Client::put_as)
-    /// next: if it is not, it is dropped after a while. Says at which worker it is. Blocks, and looks now and then
-    /// whether it is to `go_on`.
+    /// Sends the parts of a value to the object store of a worker, as the data of `object`. Returns
+    /// the worker. Blocks, and calls `go_on` now and then to see whether to continue.
+    ///
+    /// [Put](Client::put_as) the object next. Otherwise the store drops the data after a while.
     pub fn upload(
         &self,
         object: ObjectId,
@@ -34,7 +35,7 @@ impl Client {
         let (workers, _) = control.workers(MAX_NEAR)?;
         let mut workers: Vec<WorkerStatus> = workers.into_iter().filter(takes_data).collect();
         if !workers.is_empty() {
-            // Not always to the same one.
+            // Do not start with the same worker each time.
             let first = object.origin.as_u128() as usize % workers.len();
             workers.rotate_left(first);
         }
@@ -52,7 +53,7 @@ impl Client {
     }
 }
 
-const NOBODY: &str = "there is no worker that could take a value which no message carries: one that has a store, and \
+const NOBODY: &str = "the value is too large for a message, and no worker can take it: start one that has a store, and \
                       listens where this process can reach it (marline worker --listen 0.0.0.0:0)";
 
 fn takes_data(worker: &WorkerStatus) -> bool {

@@ -1,9 +1,12 @@
-//! What a task or call is given and is in stores: brought to its executor, all of it, before it runs.
+//! Resolves the arguments of a task or call that are in object stores: brings all of them to the
+//! executor before user code runs.
 //!
-//! Whoever has some of it and waits for the rest keeps others from theirs, who may do the same: then nobody would ever
-//! have all. So whoever waits for long lets go of what it has, and begins anew when what it waited for has come; each
-//! time it holds on for longer than before, and no two executors for as long, so that one of them gets through. The
-//! last time it does not let go: what cannot be had at all is refused by the store.
+//! An executor that pins some arguments and waits for the rest can block other executors, which may
+//! do the same. Then no executor would ever have all its arguments. So an executor that waits for
+//! too long releases what it has pinned, and starts again when the missing argument has arrived.
+//! Each round holds on for longer than the one before, and no two executors hold on for equally
+//! long, so one of them gets through. The last round releases nothing: the store refuses arguments
+//! that cannot all fit.
 
 use super::waiting::{BlockingWait, wait_lending_cpu};
 use super::{Invocation, context};
@@ -12,16 +15,17 @@ use marline_core::Error;
 use marline_core::payload::Payload;
 use std::time::{Duration, Instant};
 
-/// Who waits for what takes its time looks this often whether it is to stop.
+/// How often an executor that waits for an argument checks whether it must stop.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
-/// So long it is waited, with what there is in hand, before that is let go of; each time twice as long. The CPU is
-/// not free before that: if it were for everything that is read from the disk, ever more tasks would
-/// begin, and have all memory in hand when the first of them needs some for its result.
+/// How long the first round waits for an argument while it holds others. Each later round waits
+/// twice as long. The executor keeps its CPU during this time. If it lent its CPU for every read
+/// from the disk, more and more tasks would start, and together hold all memory when the first of
+/// them needs some for its result.
 const HOLD: Duration = Duration::from_millis(100);
-/// So often.
+/// How many rounds release their arguments. One more round follows.
 const LETS_GO: u32 = 4;
 
-/// Brings what an invocation is given that is in stores.
+/// Brings the stored arguments of an invocation to this executor.
 pub(super) fn open(
     objects: Option<&ObjectStoreHandle>,
     invocation: &mut Invocation,
@@ -35,11 +39,11 @@ pub(super) fn open(
     let objects = objects.ok_or_else(no_store)?;
     for time in 0..=LETS_GO {
         let hold = HOLD * 2_u32.pow(time);
-        // No two for as long.
+        // No two executors hold on for equally long.
         let hold = hold + hold * (std::process::id() % 8) / 8;
         let mut opened = Vec::with_capacity(payloads.len());
         for payload in &payloads {
-            let mut reading = objects.read(payload).expect("it is stored")?;
+            let mut reading = objects.read(payload).expect("the payload is in a store")?;
             let came = match wait(&mut reading, Some(hold), None)? {
                 None if time == LETS_GO => later(reading)?,
                 came => came,
@@ -57,17 +61,18 @@ pub(super) fn open(
         }
         let missing = opened.len();
         drop(opened);
-        later(objects.read(payloads[missing]).expect("it is stored")?)?;
+        later(objects.read(payloads[missing]).expect("the payload is in a store")?)?;
     }
-    Err(Error::internal("what is waited for to the end has come, or was refused"))
+    Err(Error::internal("the last round of waiting for arguments ended without them"))
 }
 
-/// What takes its time is waited for as other work is: the CPU is free meanwhile.
+/// Waits for an argument without a limit. The task lends its CPU meanwhile, as in any wait for
+/// other work.
 fn later(mut reading: PendingRead) -> Result<Option<Payload>, Error> {
     wait_lending_cpu(|waits| wait(&mut reading, None, Some(waits)))
 }
 
-/// A payload with its data; nothing if it has not come in time.
+/// Returns a payload with its data, or `None` if the data has not arrived within `at_most`.
 fn wait(
     reading: &mut PendingRead,
     at_most: Option<Duration>,
@@ -80,7 +85,7 @@ fn wait(
             return came.map(Some);
         }
         if cancel.as_ref().is_some_and(|cancel| cancel.is_cancelled()) {
-            return Err(Error::cancelled("it was to stop while its arguments came"));
+            return Err(Error::cancelled("it was cancelled before its arguments arrived"));
         }
         if let Some(error) = waits.and_then(BlockingWait::error) {
             return Err(error);
@@ -92,5 +97,5 @@ fn wait(
 }
 
 fn no_store() -> Error {
-    Error::unsupported("a value is in a node's store, and this executor has none to read it from")
+    Error::unsupported("an argument is in an object store, and this executor has no store")
 }

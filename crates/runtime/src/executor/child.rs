@@ -1,15 +1,19 @@
-//! An executor that is a process, seen from inside.
+//! The executor's side of an executor that is a process.
 //!
-//! A worker starts its own program again, with the same arguments (or those that lead to one test of a test binary) and
-//! `MARLINE_EXECUTOR` set. Before the program makes itself a worker, [`serve_if_executor`] makes it an executor: its standard
-//! input is a socket to the worker, over which it first gets four descriptors: a pipe for its answers (quicker
-//! than the socket, and who waits at a socket is woken also when its peer has read from it), a socket on which
-//! it is asked to stop what it runs, one to the node's [store](crate::store), and the
-//! [lifeline](super::lifeline).
+//! A worker starts its own program again, with the same arguments (or those that lead to one test
+//! of a test binary) and with [`MARLINE_EXECUTOR`](VARIABLE) set. Before the program would start as
+//! a worker, [`serve_if_executor`] turns it into an executor. Its standard input is a socket to the
+//! worker, which carries commands. The first message on it passes four descriptors:
 //!
-//! The main thread reads commands and runs user code itself. One thread watches: it ends this process,
-//! and everything that user code started and left in its process group, when the worker is gone or when
-//! its lease is over.
+//! - a pipe for the executor's reports. A pipe is faster than the socket: the kernel also wakes a
+//!   reader of a socket when its peer has read from it.
+//! - a control socket, for [urgent messages](super::urgent_message).
+//! - a socket to the node's [object store](crate::object_store).
+//! - the [lifeline].
+//!
+//! The main thread reads commands and runs user code itself. The watching thread handles urgent
+//! messages. It also ends this process, and every process that user code left in its process group,
+//! when the worker is gone or its lease is over.
 
 use super::Program;
 use super::code::ReceivedCode;
@@ -38,41 +42,43 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Says to a process that it is an executor: the number (inode) of the socket that is its standard input,
-/// the most memory it may take (0: any), and its runtime.
+/// The environment variable that tells a process that it is an executor: the inode number of the
+/// socket that is its standard input, the most memory that it may take (0: no limit), and its
+/// runtime.
 pub(crate) const VARIABLE: &str = "MARLINE_EXECUTOR";
-/// How many descriptors an executor gets.
+/// How many descriptors an executor receives.
 pub(crate) const DESCRIPTORS: usize = 4;
-/// What comes with them: whether the worker has no store, or one.
+/// The byte that comes with them: the worker has no object store, or one.
 pub(crate) const HAS_STORE: [u8; 2] = *b"-+";
-/// How much is read at a time.
+/// How many bytes are read at a time.
 const READ_BYTES: usize = 64 << 10;
-/// Without anything due, the watching thread looks this often.
+/// How often the watching thread checks the lease at least.
 const LOOK_EVERY: Duration = Duration::from_secs(10);
 
-/// If this process was started as an executor, is one until it ends, and does not return.
+/// If this process was started as an executor, serves as one until it ends, and does not return.
 ///
-/// To be called by a program that makes itself a worker, before it does anything that only the worker is
-/// to do.
+/// A program that can start a worker must call this before it does anything that only the worker
+/// must do.
 pub fn serve_if_executor(program: &Arc<dyn Program>) {
     if let Ok(variable) = std::env::var(VARIABLE) {
         serve_as(&variable, program);
     }
 }
 
-/// Whether this is the thread that runs `main`.
+/// Returns whether this thread runs `main`.
 pub fn is_main_thread() -> bool {
     rustix::thread::gettid() == rustix::process::getpid()
 }
 
-/// If this process is the executor that these words are about, is one until it ends, and does not return.
-/// For executors that are forked, and get the words from whoever forks them.
+/// If this process is the executor that `variable` describes, serves as one until it ends, and does
+/// not return. Forked executors call this: they receive the text from the fork server, not from the
+/// environment.
 pub fn serve_as(variable: &str, program: &Arc<dyn Program>) {
     let mut parts = variable.splitn(3, ':');
     let mut number = || parts.next().and_then(|part| part.parse::<u64>().ok());
     let (Some(socket), Some(memory)) = (number(), number()) else { return };
-    // Processes that user code starts inherit the variable, but not the socket. Who is the parent says
-    // nothing: an executor whose worker died before this is an executor all the same, and ends.
+    // Processes that user code starts inherit the variable, but not the socket. The parent's id
+    // proves nothing: an executor whose worker died before this is still an executor, and ends.
     if !rustix::fs::fstat(io::stdin()).is_ok_and(|stdin| is_socket(&stdin, socket)) {
         return;
     }
@@ -101,13 +107,14 @@ fn serve(program: Arc<dyn Program>, memory: u64) -> io::Result<()> {
         let limit = Rlimit { current: Some(memory), maximum: Some(memory) };
         rustix::process::setrlimit(Resource::As, limit)?;
     }
-    // If the kernel needs memory, it is to take an executor rather than its worker. It may not be allowed.
+    // If memory runs out, the kernel kills an executor before its worker. Writing this may not be
+    // allowed.
     let _ = std::fs::write("/proc/self/oom_score_adj", "500");
     let running = RunningTasks::default();
     let heed = {
         let (program, running) = (program.clone(), running.clone());
         move |ask| {
-            running.asked(ask);
+            running.handle_urgent(ask);
             match ask {
                 UrgentMessage::Cancel(task) => program.interrupted(task, false),
                 UrgentMessage::CancelAlone(task) => program.interrupted(task, true),
@@ -119,16 +126,16 @@ fn serve(program: Arc<dyn Program>, memory: u64) -> io::Result<()> {
     let mut answers = File::from(answers);
     answers.write_all(&encode_ready())?;
     let answers = Mutex::new(answers);
-    let tell = move |said| {
-        // What user code printed is there before what it returned.
+    let tell = move |report| {
+        // The output of user code arrives before its result.
         let _ = io::stdout().flush();
-        say(&answers, &encode_report(said));
+        write_report(&answers, &encode_report(report));
     };
     let tell: ReportFn = Arc::new(tell);
     let mut code = program.comes_with_code().then(ReceivedCode::default);
     let runner = Runner::new(program.clone(), running, objects, tell.clone());
     let mut runner = runner.on_session_loss(Arc::new(|error| {
-        eprintln!("marline: this executor was cut off from its cluster for too long, and its code failed: {error}");
+        eprintln!("marline: this executor lost its session with the cluster, and then its code failed: {error}");
         end_everything();
     }));
     let (mut read, mut buffer) = (BytesMut::new(), vec![0; READ_BYTES]);
@@ -148,7 +155,7 @@ fn serve(program: Arc<dyn Program>, memory: u64) -> io::Result<()> {
         match receive(&socket, &mut buffer, &mut spin) {
             Ok(0) => return Ok(()), // The worker is done with this executor.
             Ok(count) => read.extend_from_slice(&buffer[..count]),
-            Err(Errno::INTR) => {} // A signal to user code.
+            Err(Errno::INTR) => {} // A signal for user code.
             Err(error) => return Err(error.into()),
         }
     }
@@ -163,18 +170,19 @@ fn receive(socket: &UnixStream, buffer: &mut [u8], spin: &mut Spin) -> rustix::i
     come.unwrap_or_else(|| recv(socket, buffer, RecvFlags::empty()).map(|(count, _)| count))
 }
 
-/// The store of its node, in a process that is an executor.
+/// The object store of this node, if this process is an executor and its worker has one.
 static OBJECTS: OnceLock<Option<ObjectStoreHandle>> = OnceLock::new();
 
-/// The store of this node, if this process is an executor.
+/// Returns the object store of this node, if this process is an executor.
 pub fn objects() -> Option<ObjectStoreHandle> {
     OBJECTS.get().cloned().flatten()
 }
 
-/// What this executor runs, or ran last.
+/// The task or actor that this executor runs, or ran last.
 static SOURCE: Mutex<Option<OutputSource>> = Mutex::new(None);
 
-/// The task or actor that this process runs, if it is an executor: what it submits is a part of that.
+/// Returns the task or actor that this process runs, if it is an executor. The work that it submits
+/// is a part of that task or actor.
 pub fn executor_source() -> Option<OutputSource> {
     *SOURCE.lock().expect("nothing panics under it")
 }
@@ -185,12 +193,13 @@ fn note_source(command: &Command) {
     }
 }
 
-/// Says something to the worker. If it cannot be said, the worker is gone, which the watching thread sees.
-fn say(answers: &Mutex<File>, frame: &[u8]) {
+/// Sends a report to the worker. A failure means that the worker is gone, which the watching thread
+/// notices.
+fn write_report(answers: &Mutex<File>, frame: &[u8]) {
     let _ = answers.lock().expect("nothing panics under it").write_all(frame);
 }
 
-/// Gets its descriptors; says whether there is a store.
+/// Receives the descriptors. Also returns whether the worker has an object store.
 fn receive_descriptors(socket: &UnixStream) -> io::Result<([OwnedFd; DESCRIPTORS], bool)> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS))];
     let mut ancillary = RecvAncillaryBuffer::new(&mut space);
@@ -198,15 +207,15 @@ fn receive_descriptors(socket: &UnixStream) -> io::Result<([OwnedFd; DESCRIPTORS
     recvmsg(socket, &mut [IoSliceMut::new(&mut byte)], &mut ancillary, RecvFlags::CMSG_CLOEXEC)?;
     let descriptors = ancillary.drain().flat_map(|message| match message {
         RecvAncillaryMessage::ScmRights(descriptors) => descriptors.collect(),
-        _ => Vec::new(), // Of a foreign enum: nothing else is sent.
+        _ => Vec::new(), // The enum is foreign. Nothing else is sent.
     });
     let descriptors: Vec<OwnedFd> = descriptors.collect();
     let descriptors = <[OwnedFd; DESCRIPTORS]>::try_from(descriptors)
-        .map_err(|_| io::Error::other("its worker did not pass on its descriptors"))?;
+        .map_err(|_| io::Error::other("its worker did not send its descriptors"))?;
     Ok((descriptors, byte == [HAS_STORE[1]]))
 }
 
-/// Starts the thread that ends this process in time, and passes on what the worker asks.
+/// Starts the thread that ends this process in time and handles urgent messages.
 fn watch(
     control: UnixStream,
     lifeline: File,
@@ -221,8 +230,8 @@ fn watch(
     Ok(())
 }
 
-/// Waits for the worker to ask for something, or for the time to look again. Says whether the worker is
-/// still there.
+/// Waits for an urgent message, or until the lease must be checked again. Returns `false` if the
+/// worker is gone.
 fn listen(
     control: &UnixStream,
     lifeline: &File,
@@ -247,7 +256,7 @@ fn listen(
     heard
 }
 
-/// Ends this process and what user code left running in its group.
+/// Ends this process, and every process that user code left in its group.
 fn end_everything() -> ! {
     let _ = rustix::process::kill_current_process_group(Signal::KILL);
     std::process::exit(0)

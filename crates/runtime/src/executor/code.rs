@@ -1,11 +1,12 @@
-//! The code of functions, in runtimes whose executors are forks: there it is the last value of each task whose
-//! arguments are pickled. Tasks of clients in other languages name a function that can be imported, without code.
+//! The code of functions, for runtimes whose executors are forks. There, the last value of each
+//! task with pickled arguments is the function's code. Tasks of clients in other languages name a
+//! function that can be imported, and have no code.
 //!
-//! A worker sends the code of a function to each of its executors once. The executor keeps it from the moment
-//! it arrives, so it does not matter whether the task that brought it ever runs. Code that did not arrive
-//! whole is sent again with the next task: see [`ReceivedCode::complete`].
+//! A worker sends the code of a function to each of its executors once. The executor keeps it from
+//! its arrival on, whether the task that brought it ever runs or not. If code does not arrive
+//! complete, the worker sends it again with the next task: see [`ReceivedCode::complete`].
 //!
-//! Code that is in the node's store is never left out: no bytes are copied for it.
+//! Code in the node's object store is never left out, since no bytes are copied for it.
 
 use super::Program;
 use super::run::{Command, ExecutorReport};
@@ -18,12 +19,12 @@ use marline_core::payload::{Encoding, Payload, Value};
 use marline_core::spec::TaskSpec;
 use std::sync::{Arc, Mutex};
 
-/// Which functions' code an executor was sent, from its worker's side.
+/// The functions whose code an executor was sent. On the worker's side.
 #[derive(Default)]
 pub(super) struct SentCode(Mutex<Set<Arc<str>>>);
 
 impl SentCode {
-    /// Leaves the code out of a task if it was sent before.
+    /// Removes the code from a task if the executor was sent it before.
     pub fn leave_out(&self, command: &mut Command) {
         let Some((spec, _, code)) = code_of(command) else { return };
         let name = spec.target.name().clone();
@@ -34,19 +35,20 @@ impl SentCode {
         }
     }
 
-    /// The executor does not have code that it was sent: all of it is sent again when it is next needed.
+    /// Forgets what was sent, because the executor lacks code that it was sent. All code is sent
+    /// again when it is next needed.
     pub fn forget(&self) {
         self.0.lock().expect("nothing panics under it").clear();
     }
 }
 
-/// The code that an executor has received, from its own side.
+/// The code that an executor has received. On the executor's side.
 #[derive(Default)]
 pub(super) struct ReceivedCode(Map<Arc<str>, Payload>);
 
 impl ReceivedCode {
-    /// Keeps the code that comes with a task, or puts it back where it was left out. A task whose code is not here,
-    /// or not whole, has not begun: the answer tells the worker so.
+    /// Keeps the code that comes with a task, or adds it where it was left out. If the code is
+    /// missing or incomplete, the task does not start. Returns the report that tells the worker so.
     pub fn complete(
         &mut self,
         program: &dyn Program,
@@ -68,7 +70,7 @@ impl ReceivedCode {
         if whole {
             return Ok(());
         }
-        let words = format!("the code of {name:?} did not arrive whole at this executor");
+        let words = format!("the code of {name:?} did not arrive complete at this executor");
         let attempt = AttemptId { task: spec.id, attempt };
         Err(ExecutorReport::InputsUnavailable {
             attempt,
@@ -77,7 +79,7 @@ impl ReceivedCode {
     }
 }
 
-/// The code of a task's function, if it has come with it.
+/// Returns the code of a task's function, if the task brings it.
 fn code_of(command: &mut Command) -> Option<(&TaskSpec, Attempt, &mut Value)> {
     match command {
         Command::Run { spec, attempt, values, .. } if spec.args.encoding == Encoding::Pickle5 => {
@@ -87,7 +89,7 @@ fn code_of(command: &mut Command) -> Option<(&TaskSpec, Attempt, &mut Value)> {
     }
 }
 
-/// The same payload, without the message that it came in.
+/// Copies a payload, so that it does not keep the message that it arrived in.
 fn detached(payload: &Payload) -> Payload {
     let copy = |bytes: &Bytes| Bytes::copy_from_slice(bytes);
     let (inline, buffers) = (copy(&payload.inline), payload.buffers.iter().map(copy).collect());
@@ -102,7 +104,7 @@ mod tests {
     use marline_core::id::{ObjectId, TaskId};
     use marline_core::spec::Target;
 
-    /// Its code is whole if it begins with the name of its function.
+    /// A program for which code is complete if it begins with the function's name.
     struct Named;
 
     impl Program for Named {
@@ -170,8 +172,8 @@ mod tests {
         else {
             panic!("the task must not begin")
         };
-        assert_eq!(error.message(), "the code of \"f\" did not arrive whole at this executor");
-        // A task that was sent before the worker heard of it has not begun, either.
+        assert_eq!(error.message(), "the code of \"f\" did not arrive complete at this executor");
+        // A task that the worker sent before it received that report has not started, either.
         let mut command = task("f", Payload::raw("f: return 1"));
         sent.leave_out(&mut command);
         assert!(received.complete(&Named, &mut command).is_err());

@@ -1,9 +1,10 @@
-//! The program that runs commands, as any other task runs: in an executor, with its lease, its process
-//! group and its log. An executor runs one command and goes; what the command left running
-//! goes with it, unless it left the process group (`setsid`).
+//! The program that runs commands. A command runs as any other task: in an executor, with its
+//! lease, its process group and its log. An executor runs one command and ends. Processes that the
+//! command left running end with it, unless they left the process group (`setsid`).
 //!
-//! The function is `command:NAME`, whatever the name; its one argument is a [`CommandLine`]. A command
-//! that exits with 0 gives a [`CommandEnd`]; any other end is a failure with the same as its payload.
+//! The function is `command:NAME`, with any name. Its one argument is a [`CommandLine`]. A command
+//! that exits with 0 returns a [`CommandEnd`]. Any other end is a failure with a [`CommandEnd`] as
+//! its payload.
 
 use super::{Instance, Invocation, Program, Reply, context};
 use crate::executor::process::{PIPE_BYTES, TURN_BYTES, signal_name};
@@ -22,28 +23,29 @@ use std::process::{Command, ExitStatus, Stdio};
 use std::sync::Arc;
 use std::thread;
 
-/// What a worker provides that runs commands.
+/// The name that a worker provides if it runs commands.
 pub(crate) const PROVIDES: &str = "command:*";
-/// The latest bytes of a command's output, and of its errors, that are part of how it ended.
+/// The most bytes of a command's output that are part of its [`CommandEnd`], and the most of its
+/// errors. The latest bytes stay.
 pub const MAX_OUTPUT_BYTES: usize = 1 << 20;
-/// The same for a command that failed: errors are small, the log has the rest.
+/// The same for a command that failed. Less, since it travels in an error; the log has the rest.
 pub const MAX_FAILED_OUTPUT_BYTES: usize = 16 << 10;
 
 /// A command to be run.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct CommandLine {
-    /// The program, found as a shell finds it, and its arguments.
+    /// The program, which is searched for as a shell does, and its arguments.
     pub argv: Vec<String>,
-    /// Variables beside those of the worker.
+    /// Environment variables in addition to those of the worker.
     #[serde(default)]
     pub env: BTreeMap<String, String>,
-    /// The folder it runs in; the worker's own if there is none.
+    /// The folder in which the command runs. `None` means the worker's own.
     #[serde(default)]
     pub cwd: Option<String>,
-    /// What it reads; nothing if there is none.
+    /// The bytes of its standard input. `None` means empty.
     #[serde(default, with = "serde_bytes")]
     pub stdin: Option<Vec<u8>>,
-    /// What it is called where it is listed; the program's name if there is none.
+    /// Its name in lists of tasks. `None` means the program's name.
     #[serde(skip)]
     pub name: Option<String>,
 }
@@ -55,21 +57,22 @@ pub struct CommandEnd {
     pub code: Option<i32>,
     /// The signal that ended it, if one did.
     pub signal: Option<i32>,
-    /// What it printed: the latest [`MAX_OUTPUT_BYTES`].
+    /// The latest [`MAX_OUTPUT_BYTES`] of its standard output.
     #[serde(with = "serde_bytes")]
     pub stdout: Vec<u8>,
-    /// What it printed as errors: the latest [`MAX_OUTPUT_BYTES`].
+    /// The latest [`MAX_OUTPUT_BYTES`] of its standard error.
     #[serde(with = "serde_bytes")]
     pub stderr: Vec<u8>,
     /// How many bytes of both are left out.
     pub left_out: u64,
-    /// How many of them were printed as errors.
+    /// How many of the left-out bytes are from standard error.
     #[serde(default)]
     pub stderr_left_out: u64,
 }
 
 impl CommandLine {
-    /// The name of the function that runs it: its own, or the program's, without its folder.
+    /// Returns the name of the function that runs the command: `command:` and the command's own
+    /// name, or else the program's name without its folder.
     pub fn function(&self) -> String {
         let program = self.argv.first().map_or("", String::as_str);
         let program = program.rsplit('/').next().unwrap_or_default();
@@ -78,7 +81,7 @@ impl CommandLine {
         format!("{COMMAND_SCHEME}:{name}")
     }
 
-    /// The arguments of the task that runs it.
+    /// Returns the arguments of the task that runs the command.
     pub fn encode(&self) -> Result<Payload, Error> {
         let bytes = rmp_serde::to_vec_named(&(self,));
         let bytes = bytes.map_err(|error| Error::invalid(format!("a command line: {error}")))?;
@@ -89,7 +92,7 @@ impl CommandLine {
         let decoded = rmp_serde::from_slice::<(CommandLine,)>(&payload.inline);
         let (line,) = decoded.map_err(|error| {
             Error::invalid(format!(
-                "the argument of a command is a map with argv, and env, cwd and stdin if wanted: {error}"
+                "the argument of a command must be a map with argv, and optionally env, cwd and stdin: {error}"
             ))
         })?;
         if line.argv.is_empty() {
@@ -100,10 +103,10 @@ impl CommandLine {
 }
 
 impl CommandEnd {
-    /// How it ended, from a task's result or its error's payload.
+    /// Decodes the payload of a task's result, or of its error.
     pub fn decode(payload: &Payload) -> Result<CommandEnd, Error> {
         rmp_serde::from_slice(&payload.inline)
-            .map_err(|error| Error::invalid(format!("this is not how a command ended: {error}")))
+            .map_err(|error| Error::invalid(format!("this is not the end of a command: {error}")))
     }
 
     fn encode(&self) -> Payload {
@@ -184,7 +187,7 @@ fn run(line: CommandLine) -> Result<CommandEnd, Error> {
     let process = pidfd_open(Pid::from_child(&child), PidfdFlags::empty());
     let process = Arc::new(process.map_err(|errno| cannot(errno.into()))?);
     if let (Some(mut pipe), Some(input)) = (child.stdin.take(), line.stdin.clone()) {
-        // A command that does not read it ends all the same.
+        // A command may end without reading its input.
         thread::spawn(move || pipe.write_all(&input));
     }
     let _running = stop_when_asked(process.clone(), context.cancel);
@@ -195,7 +198,7 @@ fn run(line: CommandLine) -> Result<CommandEnd, Error> {
     Ok(end(status, stdout, stderr))
 }
 
-/// Asks the command to stop when its task is cancelled, until what it gives is dropped.
+/// Sends SIGTERM to the command when its task is cancelled, until the returned sender is dropped.
 fn stop_when_asked(process: Arc<OwnedFd>, cancel: CancelToken) -> oneshot::Sender<()> {
     let (running, ended) = oneshot::oneshot::<()>();
     thread::spawn(move || {
@@ -208,8 +211,8 @@ fn stop_when_asked(process: Arc<OwnedFd>, cancel: CancelToken) -> oneshot::Sende
     running
 }
 
-/// Reads what the command prints until it has ended. What others that it started print after that is
-/// not waited for.
+/// Reads the command's output until the command has ended. Does not wait for output of processes
+/// that it started.
 fn attend(process: &OwnedFd, stdout: &mut Output, stderr: &mut Output) {
     loop {
         let pipes = [&*stdout, &*stderr].into_iter().filter_map(|output| output.pipe.as_ref());
@@ -221,7 +224,7 @@ fn attend(process: &OwnedFd, stdout: &mut Output, stderr: &mut Output) {
             Err(rustix::io::Errno::INTR) => continue,
             Err(_) => return,
         };
-        // What has nothing to say is read without blocking.
+        // The pipes do not block, so reading an empty one is harmless.
         let most = if ended { PIPE_BYTES } else { TURN_BYTES };
         stdout.read(most, &mut std::io::stdout());
         stderr.read(most, &mut std::io::stderr());
@@ -231,9 +234,9 @@ fn attend(process: &OwnedFd, stdout: &mut Output, stderr: &mut Output) {
     }
 }
 
-/// One of a command's outputs: the latest of it is kept, all of it is passed on to the log.
+/// One of a command's output streams. The latest bytes are kept. All bytes go to the log.
 struct Output {
-    /// Nothing when it has ended.
+    /// `None` after the end of the stream.
     pipe: Option<OwnedFd>,
     kept: VecDeque<u8>,
     left_out: u64,
@@ -241,12 +244,13 @@ struct Output {
 
 impl Output {
     fn new(pipe: OwnedFd) -> Output {
-        // What cannot be read without blocking would be read until its end, which is safe.
+        // If this fails, the pipe would be read until its end, which is safe.
         let _ = rustix::io::ioctl_fionbio(&pipe, true);
         Output { pipe: Some(pipe), kept: VecDeque::new(), left_out: 0 }
     }
 
-    /// Reads what is there, and about `most`: somebody may print faster than it is read.
+    /// Reads what has arrived, up to about `most` bytes: the command may print faster than it is
+    /// read.
     fn read(&mut self, most: usize, log: &mut impl Write) {
         let mut buffer = [0; 16 << 10];
         let mut count_read = 0;
@@ -286,7 +290,7 @@ mod tests {
     use super::*;
     use std::io::{PipeWriter, Result};
 
-    /// Prints again whatever was read.
+    /// A log that prints everything into the pipe again.
     struct Echo(PipeWriter, usize);
 
     impl Write for Echo {

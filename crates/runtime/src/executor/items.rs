@@ -1,7 +1,10 @@
-//! What user code gives while it runs, item by item, and when there is room for the next.
+//! The items that user code yields while it runs, and when there is room for the next one.
 //!
-//! Whoever produces asks for room before it makes the item that needs it, so that no more are made than may wait to
-//! be taken. How many were taken is heard by another thread, which rings for who waits; also when it is to stop.
+//! The producer asks for room before it makes an item, so no more items exist than may wait to be
+//! consumed. Another thread receives how many were consumed, and wakes the producer. It also wakes
+//! the producer when the task must stop.
+//!
+//! For the consumer's side see `stream.rs`.
 
 use super::process::Waiter;
 use super::run::{ExecutorReport, ReportFn, bounded_value};
@@ -16,36 +19,39 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
-/// A producer that waits for longer than this gives up its CPU meanwhile: most waits are shorter, and whoever took
-/// the CPU would have to share it.
+/// How long a producer waits before it lends its CPU. Most waits are shorter, and work that took
+/// the CPU would have to share it afterwards.
 pub const LEND_AFTER: Duration = Duration::from_millis(20);
-/// A wait without a limit, as far as anybody can tell.
+/// The longest wait: in practice, without a limit.
 const LONGEST: Duration = Duration::from_secs(60 * 60 * 24 * 365);
 
-/// What the result of a stream begins with: in MessagePack, an unsigned number of eight bytes follows.
+/// The first byte of a stream's result, which is the count of its items: in MessagePack, an
+/// unsigned integer of eight bytes follows.
 pub(crate) const COUNT_MARK: u8 = 0xcf;
 
-/// What is done when there is room, by whichever thread hears of it. It must not block.
+/// A callback for when there is room. The thread that learns of it calls the callback, which must
+/// not block.
 pub type WakeCallback = Box<dyn FnOnce() + Send>;
 
-/// Where user code gives its items. It asks for room before it makes the next one.
+/// Where user code yields its items. User code must ask for room before it makes the next one.
 #[derive(Clone)]
-pub struct ItemProducer(Arc<Giving>);
+pub struct ItemProducer(Arc<ProducerShared>);
 
-struct Giving {
+struct ProducerShared {
     attempt: AttemptId,
-    /// So many may be there that were not taken.
+    /// The most items that may wait to be consumed.
     most: u32,
+    /// How many items were yielded.
     given: AtomicU32,
     room: Arc<ItemWindow>,
-    /// Where large ones go.
+    /// The object store for large items.
     objects: Option<ObjectStoreHandle>,
-    /// Whether large ones are saved where they outlive the node.
+    /// Whether large items are saved where they outlive the node.
     durable: bool,
     tell: ReportFn,
 }
 
-impl Drop for Giving {
+impl Drop for ProducerShared {
     fn drop(&mut self) {
         self.objects.iter().for_each(ObjectStoreHandle::pause);
     }
@@ -57,25 +63,25 @@ impl std::fmt::Debug for ItemProducer {
     }
 }
 
-/// How far the items of something that runs, or is about to, were taken.
+/// How many items of a task or call were consumed. Exists for one that runs or is about to.
 #[derive(Default)]
-pub(super) struct ItemWindow(Mutex<Taken>);
+pub(super) struct ItemWindow(Mutex<WindowState>);
 
 #[derive(Default)]
-struct Taken {
+struct WindowState {
     count: u32,
-    /// It is to stop: there is nothing to wait for.
+    /// The task must stop, so waiting for room is useless.
     stopped: bool,
     rings: Vec<WakeCallback>,
 }
 
 impl ItemWindow {
-    fn taken(&self) -> MutexGuard<'_, Taken> {
+    fn taken(&self) -> MutexGuard<'_, WindowState> {
         self.0.lock().expect("nothing panics under it")
     }
 
-    /// So many were taken in all.
-    pub fn took(&self, count: u32) {
+    /// Notes that `count` items were consumed in all, and wakes the producer.
+    pub fn note_consumed(&self, count: u32) {
         let mut taken = self.taken();
         taken.count = taken.count.max(count);
         let rings = std::mem::take(&mut taken.rings);
@@ -85,10 +91,10 @@ impl ItemWindow {
         }
     }
 
-    /// It is to stop.
+    /// Notes that the task must stop, and wakes the producer.
     pub fn stop(&self) {
         self.taken().stopped = true;
-        self.took(0);
+        self.note_consumed(0);
     }
 }
 
@@ -103,37 +109,46 @@ impl ItemProducer {
     ) -> ItemProducer {
         let (given, objects) =
             (AtomicU32::new(0), objects.map(ObjectStoreHandle::allocating_ahead));
-        ItemProducer(Arc::new(Giving { attempt, most, given, room, objects, durable, tell }))
+        ItemProducer(Arc::new(ProducerShared {
+            attempt,
+            most,
+            given,
+            room,
+            objects,
+            durable,
+            tell,
+        }))
     }
 
-    /// How many were given.
+    /// Returns how many items were yielded.
     pub fn given(&self) -> u32 {
         self.0.given.load(Ordering::Relaxed)
     }
 
-    /// Whether there is room for one more; an error if it is to stop.
+    /// Returns whether there is room for one more item. Fails if the task must stop.
     pub fn has_room(&self) -> Result<bool, Error> {
         self.look(&self.0.room.taken())
     }
 
-    fn look(&self, taken: &Taken) -> Result<bool, Error> {
+    fn look(&self, taken: &WindowState) -> Result<bool, Error> {
         match taken.stopped {
             true => Err(Error::cancelled("it was asked to stop").ran(Ran::Maybe)),
             false => Ok(self.given() < taken.count.saturating_add(self.0.most)),
         }
     }
 
-    /// The next item does not follow soon.
+    /// Declares that the next item will not follow soon, so the store need not keep memory ready
+    /// for it.
     pub fn pause(&self) {
         self.0.objects.iter().for_each(ObjectStoreHandle::pause);
     }
 
-    /// Whether it is to stop.
+    /// Returns whether the task must stop.
     pub fn is_stopped(&self) -> bool {
         self.0.room.taken().stopped
     }
 
-    /// Does this when there is room, or when it is to stop; at once if that is so.
+    /// Calls `ring` when there is room or the task must stop, which may be at once.
     pub fn when_room(&self, ring: WakeCallback) {
         let mut taken = self.0.room.taken();
         if let Ok(false) = self.look(&taken) {
@@ -143,7 +158,7 @@ impl ItemProducer {
         ring();
     }
 
-    /// Blocks this thread until there is room. A task gives up its CPU if that takes long.
+    /// Blocks this thread until there is room. A task lends its CPU if that takes long.
     pub fn wait(&self) -> Result<(), Error> {
         let doze = |waiter: &Arc<Waiter>, time| {
             let ring = waiter.clone();
@@ -155,7 +170,7 @@ impl ItemProducer {
             return Ok(());
         }
         self.pause();
-        // If as many tasks wait as may, this one keeps its CPU.
+        // If the worker has as many waiting tasks as it may have, this task keeps its CPU.
         if wait_lending_cpu(|wait| doze(wait.waiter(), LONGEST))? {
             return Ok(());
         }
@@ -163,13 +178,15 @@ impl ItemProducer {
         Ok(())
     }
 
-    /// Gives the next item. Room for it was asked for before.
+    /// Yields the next item. The caller has asked for room before.
     pub fn yield_item(&self, value: Value) -> Result<(), Error> {
-        let Giving { attempt, given, objects, durable, tell, .. } = &*self.0;
+        let ProducerShared { attempt, given, objects, durable, tell, .. } = &*self.0;
         self.has_room()?;
         let index = given.load(Ordering::Relaxed);
         if index == MAX_ITEMS {
-            return Err(Error::exhausted(format!("{MAX_ITEMS} items were given (MAX_ITEMS)")));
+            return Err(Error::exhausted(format!(
+                "a stream can have at most {MAX_ITEMS} items (MAX_ITEMS): split it into several"
+            )));
         }
         let value = match objects {
             None => bounded_value(value)?,
@@ -180,7 +197,7 @@ impl ItemProducer {
         Ok(())
     }
 
-    /// The result of a stream: how many items there were.
+    /// Returns the result of a stream: the count of its items.
     pub(super) fn count(&self) -> Value {
         let mut bytes = vec![COUNT_MARK];
         bytes.extend(u64::from(self.given()).to_be_bytes());
@@ -188,7 +205,8 @@ impl ItemProducer {
     }
 }
 
-/// An item as it is passed on: in the node's store if it is large. Of one that cannot be passed on, nothing stays there.
+/// Returns an item as it travels: a large one goes to the node's object store. If that fails,
+/// discards the data.
 fn kept(
     objects: &ObjectStoreHandle,
     object: ObjectId,
@@ -243,7 +261,7 @@ mod tests {
                 thread::yield_now();
             }
             assert_eq!(items.given(), given);
-            room.took(taken + 1);
+            room.note_consumed(taken + 1);
         }
         producer.join().unwrap();
         assert_eq!(items.given(), 5);

@@ -1,13 +1,13 @@
-//! The file that a worker shares with its executors. It says until when they may act, and it is locked
-//! for as long as any of them lives.
+//! The file that a worker shares with its executor processes. Its content says until when executors
+//! may act. It is locked as long as any of them lives.
 //!
-//! *Until when.* The worker writes when its lease ends, on the clock of the machine; every executor has a
-//! thread that reads it and ends the executor past it. So a worker that is frozen leaves no live executors
-//! behind when its lease is over.
+//! *Until when.* The worker writes the end of its lease, on the clock of the machine. Every
+//! executor has a thread that reads it, and that ends the executor after that time. So when the
+//! lease of a frozen worker ends, its executors end too.
 //!
-//! *As long as any lives.* A lock of `flock` belongs to the open file, which the worker passes on to its
-//! executors: it is free when the last of them is gone. Whoever can take it, a controller on the same
-//! machine, knows that nothing of that worker acts any more.
+//! *As long as any lives.* A `flock` lock belongs to the open file, which the worker passes to its
+//! executors. The lock is free when the last of them is gone. A process that can take it, such as a
+//! controller on the same machine, knows that nothing of that worker acts any more.
 
 use crate::clock::Clock;
 use marline_core::id::SessionId;
@@ -20,12 +20,13 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 const EXTENSION: &str = "life";
-/// Of one that is being made. No other file that others look for is called so.
+/// The extension of a lifeline that is being created. No other kind of file that processes look for
+/// has it.
 const DRAFT: &str = "life-draft";
-/// How often one is begun anew that somebody took for one that was left.
+/// How often creation is retried when another process removed the new file as a leftover.
 const MAX_TRIES: usize = 100;
 
-/// The worker's end. The file goes with it.
+/// The worker's end. Dropping it removes the file.
 pub(crate) struct Lifeline {
     file: File,
     path: String,
@@ -33,14 +34,14 @@ pub(crate) struct Lifeline {
 }
 
 impl Lifeline {
-    /// Makes one, and takes away those of workers that are gone.
+    /// Creates a lifeline. Removes those of workers that are gone.
     pub fn create() -> io::Result<Lifeline> {
         let folder = folder()?;
         sweep(&folder);
         let mut tries = 1;
         loop {
             match Lifeline::create_in(&folder) {
-                // Somebody swept between its making and its locking.
+                // Another process swept between the creation and the lock.
                 Err(error) if error.kind() == io::ErrorKind::NotFound && tries < MAX_TRIES => {
                     tries += 1;
                 }
@@ -50,9 +51,9 @@ impl Lifeline {
     }
 
     fn create_in(folder: &Path) -> io::Result<Lifeline> {
-        // It gets its name when it is locked: nobody finds it free before.
+        // The file gets its name after it is locked, so no process finds it unlocked.
         let (file, draft) = draft(folder)?;
-        // Written once before it is needed, so that a full disk is seen now.
+        // Written once now, so that a full disk shows before the lifeline is needed.
         file.write_all_at(&twice(0), 0)?;
         let path = draft.with_extension(EXTENSION);
         std::fs::rename(&draft, &path)?;
@@ -68,18 +69,18 @@ impl Lifeline {
         &self.file
     }
 
-    /// Executors may act until then.
+    /// Lets executors act until `until`.
     pub fn renew(&self, until: Time) {
         let until = until.as_nanos();
         if self.written.swap(until, Ordering::Relaxed) != until {
-            // If it cannot be written, executors stop too early, which is safe.
+            // If the write fails, executors stop too early, which is safe.
             let _ = self.file.write_all_at(&twice(until), 0);
         }
     }
 }
 
 impl Lifeline {
-    /// Takes the file away: every executor is seen to be dead.
+    /// Removes the file. Call this when every executor is dead.
     pub fn remove(&self) {
         take_away(Path::new(&self.path));
     }
@@ -91,18 +92,19 @@ impl Drop for Lifeline {
     }
 }
 
-/// Where processes of this machine reach the store of the worker that has this file.
+/// Returns the path of the socket where processes of this machine reach the object store of the
+/// worker with this lifeline.
 pub(crate) fn store_path(lifeline: &Path) -> PathBuf {
     lifeline.with_extension("store")
 }
 
-/// Takes a worker's file away, and its socket.
+/// Removes a worker's lifeline and socket.
 fn take_away(path: &Path) {
     let _ = std::fs::remove_file(path);
     let _ = std::fs::remove_file(store_path(path));
 }
 
-/// A file that is locked, and has no name yet that others look for.
+/// Creates and locks a file under a name that no other process looks for.
 fn draft(folder: &Path) -> io::Result<(File, PathBuf)> {
     let draft = folder.join(format!("{}.{DRAFT}", crate::new_session_id()));
     let mut options = OpenOptions::new();
@@ -111,7 +113,7 @@ fn draft(folder: &Path) -> io::Result<(File, PathBuf)> {
     Ok((file, draft))
 }
 
-/// A time as it is written: twice, the second time inverted, so that a reader sees whether it is whole.
+/// Encodes a time: twice, the second time inverted, so that a reader can detect a torn write.
 fn twice(until: u64) -> [u8; 16] {
     let mut both = [0; 16];
     both[..8].copy_from_slice(&until.to_ne_bytes());
@@ -119,7 +121,7 @@ fn twice(until: u64) -> [u8; 16] {
     both
 }
 
-/// Until when an executor may act, as the file says.
+/// Reads until when an executor may act.
 pub(crate) fn read_lease_end(file: &File) -> Option<Time> {
     loop {
         let mut both = [0; 16];
@@ -133,21 +135,22 @@ pub(crate) fn read_lease_end(file: &File) -> Option<Time> {
     }
 }
 
-/// Whether the time is over.
+/// Returns whether that time is over.
 pub(crate) fn is_over(file: &File, clock: &Clock) -> bool {
     read_lease_end(file).is_none_or(|until| clock.now() >= until)
 }
 
-/// Whether everything that shared the file at `path` is gone: then it is removed, if it is in this user's own
-/// folder. `None` if that cannot be known here.
+/// Returns whether all processes that shared the file at `path` are gone. Then removes it, if it is
+/// in this user's own folder. Returns `None` if this cannot be known here.
 ///
-/// A peer that joins names the path, so it may be any. One elsewhere is only looked at: a worker of this machine may
-/// have another folder (`TMPDIR`, another user), and the next worker there removes what is left.
+/// A peer that joins sends the path, so it may be any path. A file elsewhere is only checked, not
+/// removed: a worker of this machine may have another folder (`TMPDIR`, another user), and the next
+/// worker there removes leftovers.
 pub(crate) fn is_free(path: &Path) -> Option<bool> {
     let file = match open(path) {
         Ok(file) => file,
-        // Only its own worker takes it away, when it ends in good order, and whoever saw it free. A folder
-        // that is gone says nothing: it goes when its user logs out.
+        // Only its own worker removes the file when it ends in good order, or a process that finds
+        // it free. A missing folder proves nothing: it goes when its user logs out.
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             return path.parent().is_some_and(Path::is_dir).then_some(true);
         }
@@ -165,20 +168,21 @@ pub(crate) fn is_free(path: &Path) -> Option<bool> {
     }
 }
 
-/// Whether this is a file that [`Lifeline::create`] made for this user: by its folder, its name and its owner.
+/// Returns whether this is a file that [`Lifeline::create`] made for this user. Checks its folder,
+/// its name and its owner.
 fn is_own(path: &Path, file: &File) -> bool {
     let user = rustix::process::getuid().as_raw();
     let folder = folder_of(user);
     let is_id = |name: &str| name.parse::<SessionId>().is_ok_and(|id| id.to_string() == name);
-    // The text of the path is compared, so that it has no `..` and leads through no other folder.
+    // Compares the text of the path, so that it has no `..` and leads through no other folder.
     path.parent().is_some_and(|parent| parent.as_os_str() == folder.as_os_str())
         && path.file_stem().and_then(|name| name.to_str()).is_some_and(is_id)
         && check_own(&folder, user).is_ok()
         && file.metadata().is_ok_and(|found| found.uid() == user)
 }
 
-/// Opens the file of a worker. Whoever joins names it, so it may be anything: what is not such a file is
-/// neither waited for nor taken away.
+/// Opens the lifeline of a worker. A peer that joins sends the path, so it may be anything. A file
+/// that is no lifeline is neither waited for nor removed.
 fn open(path: &Path) -> io::Result<File> {
     if !path.is_absolute() || path.extension().is_none_or(|extension| extension != EXTENSION) {
         return Err(io::ErrorKind::InvalidFilename.into());
@@ -191,13 +195,13 @@ fn open(path: &Path) -> io::Result<File> {
     Ok(file)
 }
 
-/// Where this user's files for running processes are: private to the user, gone after a restart of the
-/// machine.
+/// Returns the folder of this user's files for running processes. It is private to the user, and
+/// gone after the machine restarts.
 pub fn folder() -> io::Result<PathBuf> {
     let user = rustix::process::getuid().as_raw();
     let folder = folder_of(user);
     DirBuilder::new().recursive(true).mode(0o700).create(&folder).map_err(|error| {
-        io::Error::new(error.kind(), format!("{} cannot be made: {error}", folder.display()))
+        io::Error::new(error.kind(), format!("{} cannot be created: {error}", folder.display()))
     })?;
     make_private(&folder, user)?;
     Ok(folder)
@@ -210,8 +214,8 @@ fn folder_of(user: u32) -> PathBuf {
     }
 }
 
-/// Sees to it that nobody but this user has anything to do with a folder. Others can make it first where
-/// everybody may, or a link in its place that they can turn later.
+/// Makes sure that only this user can use a folder. Where everybody may create files, another user
+/// could create the folder first, or a link in its place that can be redirected later.
 fn make_private(folder: &Path, user: u32) -> io::Result<()> {
     if check_own(folder, user)?.mode() & 0o077 != 0 {
         std::fs::set_permissions(folder, Permissions::from_mode(0o700))?;
@@ -219,7 +223,7 @@ fn make_private(folder: &Path, user: u32) -> io::Result<()> {
     Ok(())
 }
 
-/// Refuses a folder that is a link, or another user's.
+/// Fails if the folder is a link, or belongs to another user.
 fn check_own(folder: &Path, user: u32) -> io::Result<Metadata> {
     let found = std::fs::symlink_metadata(folder)?;
     if !found.is_dir() || found.uid() != user {
@@ -231,7 +235,7 @@ fn check_own(folder: &Path, user: u32) -> io::Result<Metadata> {
     Ok(found)
 }
 
-/// Takes away what workers left in this folder that were killed.
+/// Removes the files that killed workers left in this folder.
 pub fn sweep(folder: &Path) {
     let Ok(entries) = std::fs::read_dir(folder) else { return };
     for entry in entries.flatten() {
@@ -261,7 +265,7 @@ mod tests {
         assert!(draft.exists());
         drop(file);
         sweep(&folder);
-        assert!(!draft.exists(), "whoever made it is gone");
+        assert!(!draft.exists(), "its creator is gone");
     }
 
     #[test]
@@ -270,17 +274,17 @@ mod tests {
         let path = Path::new(lifeline.path()).to_owned();
         assert_eq!(is_free(&path), Some(false));
         let shared = lifeline.file().try_clone().unwrap();
-        // A worker that was killed: the file stays, and somebody shares it still.
+        // As if the worker was killed: the file stays, and one process still shares it.
         let name = path.with_file_name(format!("{}.life", crate::new_session_id()));
         std::fs::rename(&path, &name).unwrap();
         drop(lifeline);
         assert_eq!(is_free(&name), Some(false));
         drop(shared);
         assert_eq!(is_free(&name), Some(true));
-        assert!(!name.exists(), "whoever sees it free takes it away");
+        assert!(!name.exists(), "the process that finds it free removes it");
     }
 
-    /// A file that nobody locks, and one beside it that is called as a store.
+    /// Creates a file that no process locks, and one beside it with the name of a store's socket.
     fn bait(folder: &Path, name: &str) -> [PathBuf; 2] {
         let file = folder.join(name);
         let both = [store_path(&file), file];
@@ -296,7 +300,7 @@ mod tests {
         let name = format!("{}.life", crate::new_session_id());
         let precious = bait(elsewhere.path(), &name);
         let dots = Path::new("..").join(elsewhere.path().file_name().unwrap()).join(&name);
-        // A folder in the own one that leads elsewhere.
+        // A link in the user's own folder that leads elsewhere.
         let link = own.join(format!("{}.link", crate::new_session_id()));
         std::os::unix::fs::symlink(elsewhere.path(), &link).unwrap();
         let paths = [
@@ -337,7 +341,7 @@ mod tests {
         }
         assert_eq!(is_free(Path::new("relative.life")), None);
         assert_eq!(is_free(&at("gone.life")), Some(true));
-        assert_eq!(is_free(&at("no folder/gone.life")), None, "its folder went, not its executors");
+        assert_eq!(is_free(&at("no folder/gone.life")), None, "a missing folder proves nothing");
     }
 
     #[test]
@@ -351,7 +355,7 @@ mod tests {
         assert_eq!(std::fs::metadata(&folder).unwrap().mode() & 0o777, 0o700);
         let link = outer.path().join("link");
         std::os::unix::fs::symlink(&folder, &link).unwrap();
-        assert!(make_private(&link, user).is_err(), "whose link it is decides where it leads");
+        assert!(make_private(&link, user).is_err(), "the owner of a link decides where it leads");
         assert!(make_private(&folder, user + 1).is_err());
     }
 
@@ -364,7 +368,7 @@ mod tests {
     #[test]
     fn executors_read_what_the_worker_writes() {
         let (lifeline, clock) = (Lifeline::create().unwrap(), Clock::new());
-        assert!(is_over(lifeline.file(), &clock), "nothing was granted yet");
+        assert!(is_over(lifeline.file(), &clock), "no lease was granted yet");
         let later = clock.now() + std::time::Duration::from_secs(60);
         lifeline.renew(later);
         let shared = lifeline.file().try_clone().unwrap();

@@ -1,29 +1,33 @@
-//! What an executor prints, as whoever submitted it is shown it: whole lines, some at a time, and not more
-//! than can be read. What is left out is counted; the [log](super::log) has it.
+//! Batches the output of an executor for the client that submitted its work: complete lines,
+//! several at a time, and no more than a person could read. Left-out lines are counted. The
+//! [log](super::log) has all output.
 //!
-//! Nothing of it does anything to a terminal but show text: see [`terminal`](crate::terminal).
-//!
-//! Of a line that is printed over again and again, such as a progress bar, the latest state is shown.
+//! The lines contain nothing that a terminal would obey, except colours: see
+//! [`terminal`](crate::terminal). If a line is overwritten again and again, as by a progress bar,
+//! only its latest state is shown.
 
 use crate::terminal::OutputFilter;
 use marline_core::output::{OutputSource, PrintedLines, StdStream};
 use std::time::{Duration, Instant};
 
-/// The longest line; what is beyond is cut.
+/// The longest line, in bytes. The rest of a longer line is cut.
 const MAX_LINE_BYTES: usize = 16 << 10;
-/// Lines leave together when they are about so many bytes, or after a while.
+/// Lines leave together when they have about this many bytes, or after [`BATCH_TIME`].
 const BATCH_BYTES: usize = 32 << 10;
+/// How long a line waits at most for others to leave with it.
 const BATCH_TIME: Duration = Duration::from_millis(50);
-/// A line that does not end for so long is shown as far as it has come.
+/// How long a line may stay without an end. Then its beginning is shown.
 const LINE_TIME: Duration = Duration::from_millis(200);
-/// So many lines may an executor print in a second, and so many at once. A long one counts as several.
+/// How many lines of an executor are shown per second, and how many at once. A long line counts as
+/// several.
 const LINES_PER_SECOND: f64 = 1_000.0;
 const BURST_LINES: f64 = 10_000.0;
-/// So many of whoever prints next are shown in any case: another's flood does not hide them.
+/// How many lines of the next task or actor are shown in any case, so that the flood of the one
+/// before does not hide them.
 const FIRST_LINES: f64 = 20.0;
-/// So many bytes count as a line.
+/// How many bytes of a line count as one line.
 const BYTES_OF_LINE: f64 = 1024.0;
-/// That lines are left out is said after this time, if nothing else is.
+/// How long after a line was left out this is reported, if no other line is shown before.
 const NOTICE_TIME: Duration = Duration::from_secs(1);
 
 /// See the [module](self).
@@ -31,13 +35,14 @@ pub(super) struct LineBatcher {
     pid: u32,
     source: Option<OutputSource>,
     begun: [PartialLine; 2],
-    /// What a terminal may be shown of each stream.
+    /// Removes what could harm a terminal, for each stream.
     filters: [OutputFilter; 2],
-    /// What is to leave.
+    /// The lines that wait to leave.
     batch: Vec<(OutputSource, Part)>,
     batch_bytes: usize,
     batch_since: Option<Instant>,
-    /// Lines that were left out and not spoken of, since when, and where the last of them was printed.
+    /// How many lines were left out and not reported, since when, and the stream of the last of
+    /// them.
     dropped: u64,
     dropped_since: Option<Instant>,
     dropped_from: StdStream,
@@ -48,10 +53,10 @@ pub(super) struct LineBatcher {
 #[derive(Default)]
 struct PartialLine {
     bytes: Vec<u8>,
-    /// So much of it is beyond the limit.
+    /// How many of its bytes are beyond the limit.
     cut: usize,
     since: Option<Instant>,
-    /// What came of the line before this was shown.
+    /// Whether the part before these bytes was already shown.
     shown: bool,
 }
 
@@ -79,7 +84,7 @@ impl LineBatcher {
         }
     }
 
-    /// Something was printed.
+    /// Adds printed bytes.
     pub fn push(&mut self, now: Instant, source: OutputSource, stream: StdStream, bytes: &[u8]) {
         if self.source != Some(source) {
             self.end_all(now);
@@ -94,7 +99,7 @@ impl LineBatcher {
         for piece in pieces {
             let begun = &mut self.begun[stream as usize];
             if piece.is_empty() && begun.bytes.is_empty() && std::mem::take(&mut begun.shown) {
-                continue; // The end of a line that was shown before it came.
+                continue; // The end of a line that was shown before its end arrived.
             }
             begun.push(now, piece);
             self.end_line(now, stream);
@@ -104,12 +109,12 @@ impl LineBatcher {
         }
     }
 
-    /// Whether there is nothing of which anybody is to be told.
+    /// Returns whether nothing waits to be shown or reported.
     pub fn is_empty(&self) -> bool {
         self.next_due().is_none()
     }
 
-    /// When [`take`](Lines::take) has something to give.
+    /// Returns when [`take`](LineBatcher::take) has output to return.
     pub fn next_due(&self) -> Option<Instant> {
         let begun = self.begun.iter().filter_map(|begun| Some(begun.since? + LINE_TIME));
         let batch = self.batch_since.map(|since| since + BATCH_TIME);
@@ -117,7 +122,7 @@ impl LineBatcher {
         begun.chain(batch).chain(notice).min()
     }
 
-    /// What is to leave now; at the end, everything.
+    /// Takes the output that must leave now. At the `end`, takes everything.
     pub fn take(&mut self, now: Instant, end: bool) -> Vec<(OutputSource, PrintedLines)> {
         if end {
             self.end_all(now);
@@ -145,7 +150,7 @@ impl LineBatcher {
         batch.collect()
     }
 
-    /// Nothing more comes of what prints now.
+    /// Ends the lines of the current task or actor: it prints nothing more.
     fn end_all(&mut self, now: Instant) {
         for stream in [StdStream::Out, StdStream::Err] {
             let begun = &self.begun[stream as usize];
@@ -169,7 +174,7 @@ impl LineBatcher {
         self.add(now, stream, &line);
     }
 
-    /// Shows what has come of a line, without a character that has come in part.
+    /// Shows the beginning of a line, without the bytes of an incomplete character.
     fn show_begun(&mut self, now: Instant, stream: StdStream) {
         let begun = &self.begun[stream as usize];
         let whole = match std::str::from_utf8(&begun.bytes) {
@@ -213,7 +218,7 @@ impl LineBatcher {
         }
     }
 
-    /// Says that lines were left out.
+    /// Reports that lines were left out.
     fn give_notice(&mut self, now: Instant) {
         let Some(source) = self.source else { return };
         self.dropped_since = None;
@@ -234,7 +239,7 @@ impl PartialLine {
     }
 }
 
-/// A line that was cut, without the colour whose sequence was cut with it.
+/// Returns a line that was cut, without a colour sequence that was cut with it.
 fn without_torn_end(line: &[u8]) -> &[u8] {
     match line.iter().rposition(|byte| *byte == b'\x1b') {
         Some(at) if !line[at..].contains(&b'm') => &line[..at],
@@ -242,13 +247,13 @@ fn without_torn_end(line: &[u8]) -> &[u8] {
     }
 }
 
-/// What a terminal would show of a line last.
+/// Returns what a terminal would show of a line in the end.
 fn latest(line: &[u8]) -> &[u8] {
     line.rsplit(|byte| *byte == b'\r').find(|part| !part.is_empty()).unwrap_or_default()
 }
 
-/// How much may be shown. What is used up begins anew when a second's worth is there, so that what is shown
-/// hangs together.
+/// How many lines may be shown. After it is used up, no line is shown until a second's worth is
+/// there again, so that the shown lines are consecutive.
 struct Allowance {
     lines: f64,
     at: Instant,
@@ -256,7 +261,7 @@ struct Allowance {
 }
 
 impl Allowance {
-    /// Somebody else prints.
+    /// Starts the output of another task or actor.
     fn begin(&mut self) {
         self.lines = self.lines.max(FIRST_LINES);
         self.used_up = false;
@@ -306,7 +311,7 @@ mod tests {
             self.take(false)
         }
 
-        /// What leaves: dropped lines, and text.
+        /// Takes what leaves: the count of dropped lines, and text.
         fn take(&mut self, end: bool) -> Vec<String> {
             let taken = self.lines.take(self.now, end).into_iter();
             let seen = taken.map(|(_, output)| {

@@ -1,9 +1,9 @@
-//! What user code prints, kept by the worker: one log per attempt, or per life of an actor. A log keeps
-//! its latest bytes, the worker its latest logs.
+//! The output of user code, which the worker keeps: one log for each attempt, or for each instance
+//! of an actor. A log keeps its latest bytes. The worker keeps its latest logs.
 //!
-//! Whoever follows a log misses nothing: while somebody does and is behind, the executor is not listened
-//! to ([`Logs::room`]), so that what prints too fast has to wait. A task that nobody follows yet waits for
-//! a first reader, once and shortly, before anything of its log is dropped.
+//! A reader that follows a log misses nothing: while it is behind, the worker does not read the
+//! executor's output ([`Logs::room`]), so the executor must wait. A task that no reader follows yet
+//! waits once, for a short time, before its log drops anything.
 
 use crate::terminal::escaped_lines;
 use marline_core::id::{ActorEpoch, ActorId, Attempt, TaskId};
@@ -15,29 +15,29 @@ use std::time::{Duration, Instant};
 use tokio::sync::Notify;
 use tokio::sync::futures::Notified;
 
-/// The latest bytes of one log that are kept.
+/// The most bytes of one log. The latest stay.
 pub(crate) const MAX_LOG_BYTES: usize = 1 << 20;
-/// The bytes of all logs of a worker that are kept; the oldest log goes first.
+/// The most bytes of all logs of a worker. The oldest log goes first.
 pub(crate) const MAX_LOGS_BYTES: usize = 64 << 20;
-/// How much of a log is read at a time.
+/// The most bytes of a log that one read returns, about.
 pub(crate) const MAX_PART_BYTES: usize = 256 << 10;
-/// What is printed is kept in pieces of about this size.
+/// The size of the pieces in which a log is kept, about.
 const CHUNK_BYTES: usize = 16 << 10;
-/// What a log and a piece of one take beside their bytes, about: they count, so that many small ones are
-/// bounded as a few large ones are.
+/// What a log and a piece of it cost besides their bytes, about. These costs count too, so that
+/// many small logs are bounded as a few large ones are.
 const LOG_COST: usize = 256;
 const CHUNK_COST: usize = 64;
-/// How much of the end of a log goes into the words about an executor's death.
+/// How many bytes of the end of a log go into the message about an executor's death.
 const LAST_WORDS_BYTES: usize = 2 << 10;
 
-/// How far a log may be ahead of whoever follows it.
+/// How many bytes a log may be ahead of a reader that follows it.
 const MAX_UNREAD_BYTES: u64 = MAX_LOG_BYTES as u64 / 2;
-/// Who has not read for this long does not follow any more.
+/// A reader that has not read for this long no longer follows the log.
 const FOLLOWS_FOR: Duration = Duration::from_secs(5);
-/// How long a task that prints much waits for somebody to follow it.
+/// How long a task that prints much waits for a first reader.
 const FIRST_READER_PATIENCE: Duration = Duration::from_millis(500);
 
-/// What was printed to one stream, without anything between it.
+/// Bytes that were printed to one stream, one after the other.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Chunk {
     pub stream: StdStream,
@@ -48,9 +48,10 @@ pub(crate) struct Chunk {
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct LogSlice {
     pub chunks: Vec<Chunk>,
-    /// Where in the log it begins; more than was asked for if what was there is not kept any more.
+    /// Where this part begins in the log, in bytes. Larger than requested if the log has dropped
+    /// what was there.
     pub offset: u64,
-    /// Which attempt, or which life of the actor.
+    /// The number of the attempt, or the epoch of the actor.
     pub number: u64,
 }
 
@@ -59,7 +60,7 @@ impl LogSlice {
         self.chunks.iter().map(|chunk| chunk.bytes.len()).sum()
     }
 
-    /// Where the next part begins.
+    /// Returns where the next part begins.
     pub fn next(&self) -> u64 {
         self.offset + self.bytes() as u64
     }
@@ -68,8 +69,9 @@ impl LogSlice {
 #[derive(Default)]
 pub(crate) struct Logs {
     kept: Mutex<LogTable>,
+    /// Notified when a log has grown.
     grown: Notify,
-    /// Somebody has read on.
+    /// Notified when a reader has read on.
     read: Notify,
 }
 
@@ -77,7 +79,7 @@ pub(crate) struct Logs {
 struct LogTable {
     logs: BTreeMap<OutputSource, Log>,
     order: VecDeque<OutputSource>,
-    /// What all of them take.
+    /// The cost of all logs.
     cost: usize,
 }
 
@@ -85,17 +87,17 @@ struct LogTable {
 struct Log {
     chunks: VecDeque<Chunk>,
     bytes: usize,
-    /// How much of its beginning is not kept.
+    /// How many bytes of its beginning were dropped.
     dropped: u64,
-    /// How far it was read, and when somebody read last.
+    /// How far it was read, and when a reader last read.
     read: u64,
     read_at: Option<Instant>,
-    /// When it first was too far ahead of everybody.
+    /// When it was first too far ahead of every reader.
     ahead_since: Option<Instant>,
 }
 
 impl Log {
-    /// Until when nothing is to be added, for the sake of those who read.
+    /// Returns until when nothing may be added, for the sake of readers.
     fn is_full_until(&mut self, source: OutputSource, now: Instant) -> Option<Instant> {
         let end = self.dropped + self.bytes as u64;
         if end.saturating_sub(self.read) < MAX_UNREAD_BYTES {
@@ -126,12 +128,12 @@ impl Log {
         }
     }
 
-    /// What it takes.
+    /// Returns its cost.
     fn cost(&self) -> usize {
         LOG_COST + self.chunks.len() * CHUNK_COST + self.bytes
     }
 
-    /// From `offset` on, at most about [`MAX_PART_BYTES`].
+    /// Returns the part from `offset` on, at most about [`MAX_PART_BYTES`].
     fn from(&self, offset: u64, number: u64) -> LogSlice {
         let mut part = LogSlice { chunks: Vec::new(), offset: offset.max(self.dropped), number };
         let (mut at, mut taken) = (self.dropped, 0);
@@ -155,13 +157,13 @@ impl Logs {
         what(&mut self.kept.lock().expect("nothing panics under it"))
     }
 
-    /// User code printed something.
+    /// Adds bytes that user code printed.
     pub fn push(&self, source: OutputSource, stream: StdStream, bytes: &[u8]) {
         self.with(|kept| kept.push(source, stream, bytes));
         self.grown.notify_waiters();
     }
 
-    /// The log of a task, from `offset` on: of the attempt that is named, or of the latest.
+    /// Reads the log of a task from `offset` on: of this attempt, or of the latest.
     pub fn of_task(&self, task: TaskId, attempt: Option<Attempt>, offset: u64) -> Option<LogSlice> {
         let number = |attempt| OutputSource::Task(AttemptId { task, attempt });
         let range = match attempt {
@@ -173,7 +175,7 @@ impl Logs {
         part
     }
 
-    /// The log of an actor's latest life.
+    /// Reads the log of an actor's latest instance from `offset` on.
     pub fn of_actor(&self, actor: ActorId, offset: u64) -> Option<LogSlice> {
         let number = |epoch| OutputSource::Actor(Instance { actor, epoch });
         let range = number(ActorEpoch(0))..=number(ActorEpoch(u64::MAX));
@@ -182,7 +184,7 @@ impl Logs {
         part
     }
 
-    /// Over when something can be added to a log without those who follow it missing anything.
+    /// Waits until a log can grow without a follower missing anything.
     pub async fn room(&self, source: OutputSource) {
         loop {
             let read = self.read.notified();
@@ -191,12 +193,12 @@ impl Logs {
                 log.is_full_until(source, Instant::now())
             });
             let Some(until) = until else { return };
-            // Either way, it is looked at again.
+            // After either, the loop checks again.
             let _ = tokio::time::timeout_at(until.into(), read).await;
         }
     }
 
-    /// The last lines, as text.
+    /// Returns the end of a log as text.
     pub fn last_words(&self, source: OutputSource) -> Option<String> {
         self.with(|kept| {
             let log = kept.logs.get(&source)?;
@@ -209,7 +211,7 @@ impl Logs {
         })
     }
 
-    /// Over when some log has grown after this was called.
+    /// Waits until any log grows after this call.
     pub fn grown(&self) -> Notified<'_> {
         self.grown.notified()
     }
@@ -231,7 +233,8 @@ impl LogTable {
         }
     }
 
-    /// Whoever asks from `offset` on has what is before it.
+    /// Reads the latest log of a range. A reader that asks from `offset` on has read what is before
+    /// it.
     fn latest(
         &mut self,
         range: std::ops::RangeInclusive<OutputSource>,
@@ -322,9 +325,9 @@ mod tests {
         assert_eq!(full(task, began), None);
         logs.push(task, StdStream::Out, &much);
         let patience = began + FIRST_READER_PATIENCE;
-        assert_eq!(full(task, began), Some(patience), "somebody may come");
-        assert_eq!(full(task, patience), None, "nobody came");
-        // Somebody comes, and has read everything.
+        assert_eq!(full(task, began), Some(patience), "a reader may come");
+        assert_eq!(full(task, patience), None, "no reader came");
+        // A reader comes, and reads everything.
         let end = logs.of_task(TaskId::from_u128(1), None, 0).unwrap().next();
         logs.of_task(TaskId::from_u128(1), None, end);
         assert_eq!(full(task, began), None);
@@ -336,7 +339,7 @@ mod tests {
         assert_eq!(
             full(OutputSource::Actor(actor), began),
             None,
-            "an actor waits for nobody to come"
+            "an actor does not wait for a first reader"
         );
     }
 

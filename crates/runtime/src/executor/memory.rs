@@ -1,7 +1,9 @@
-//! How much memory there is, for this process and its like: as the kernel's groups say, or the machine.
+//! How much memory this process and its executors may use: the limit of the control groups
+//! (cgroups), or of the machine.
 //!
-//! A worker looks every now and then. When more is used than [`THRESHOLD`] allows, it is told what its executors
-//! take, and decides which of them goes before the kernel decides for it.
+//! Each worker checks the memory at intervals. When more is used than [`THRESHOLD`] allows, it
+//! reports to its state machine how much each executor uses. The machine then ends one of them
+//! before the kernel ends any.
 
 use super::process::LaunchContext;
 use crate::net::io;
@@ -15,13 +17,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
 use std::time::Duration;
 
-/// The part of the memory that may be used, as a fraction; 1 is all of it, and nobody is ended for it.
+/// The environment variable with the fraction of the memory that may be used. With 1, no executor
+/// is ended.
 const THRESHOLD: &str = "MARLINE_MEMORY_THRESHOLD";
 const DEFAULT_THRESHOLD: f64 = 0.95;
-/// How often a worker looks.
+/// How often a worker checks.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 
-/// What is used, and what there is.
+/// How much memory is used, and how much there is, in bytes.
 #[derive(Clone, Copy, PartialEq, Debug)]
 struct Usage {
     used: u64,
@@ -34,13 +37,13 @@ impl Usage {
     }
 }
 
-/// What is known of the memory of a worker's executors.
+/// What is needed to watch the memory of a worker's executors.
 #[derive(Default)]
 pub(crate) struct MemoryWatch {
     started: OnceLock<()>,
     pids: Mutex<BTreeMap<ExecutorId, i32>>,
     groups: OnceLock<Cgroups>,
-    /// How many processes the kernel had ended for want of memory when it was asked last.
+    /// How many processes the kernel had killed for lack of memory at the last check.
     kills: AtomicU64,
 }
 
@@ -61,22 +64,22 @@ impl MemoryWatch {
         self.groups.get_or_init(Cgroups::of_this_process)
     }
 
-    /// Whether the kernel has ended somebody for want of memory since it was asked last.
+    /// Returns whether the kernel has killed a process for lack of memory since the last call.
     pub fn kernel_killed(&self) -> bool {
         let kills = self.groups().kills();
         self.kills.swap(kills, Ordering::Relaxed) < kills
     }
 }
 
-/// Starts to look, on behalf of a worker whose executors are processes; once.
+/// Starts to watch the memory for a worker whose executors are processes. Later calls do nothing.
 pub(super) fn start(node: &Weak<Node>, worker: usize, launch: &Arc<LaunchContext>) {
     launch.memory_watch.started.get_or_init(|| {
-        launch.memory_watch.kernel_killed(); // What was before is nobody's here.
+        launch.memory_watch.kernel_killed(); // Ignores processes that were killed before.
         io().spawn(watch(node.clone(), worker, Arc::downgrade(launch)));
     });
 }
 
-/// Looks, as long as its worker is there.
+/// Checks the memory as long as the worker exists.
 async fn watch(node: Weak<Node>, worker: usize, launch: Weak<LaunchContext>) {
     let threshold = threshold(std::env::var(THRESHOLD).ok().as_deref());
     if threshold >= 1.0 {
@@ -95,35 +98,35 @@ async fn watch(node: Weak<Node>, worker: usize, launch: Weak<LaunchContext>) {
     }
 }
 
-/// How much memory there is for this process and its executors, if that is known.
+/// Returns how much memory there is for this process and its executors, if that is known.
 pub fn total() -> Option<u64> {
     let groups = Cgroups::of_this_process();
     let limits = [groups.first_usage(), groups.second_usage(), machine()];
     limits.into_iter().flatten().map(|usage| usage.limit).min()
 }
 
-/// What the environment says, if it makes sense.
-fn threshold(said: Option<&str>) -> f64 {
-    let threshold = said.and_then(|said| said.trim().parse().ok());
+/// Returns the threshold from the environment, or the default if the text is no positive number.
+fn threshold(text: Option<&str>) -> f64 {
+    let threshold = text.and_then(|text| text.trim().parse().ok());
     threshold.filter(|part| *part > 0.0).unwrap_or(DEFAULT_THRESHOLD)
 }
 
-/// What a process has for itself, about.
+/// Returns about how much memory a process has for itself (its proportional set size).
 fn resident(pid: i32) -> u64 {
     let rollup = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).unwrap_or_default();
     field(&rollup, "Pss:").unwrap_or(0) * 1024
 }
 
-/// The number after a name at the beginning of a line.
+/// Returns the number after `name` at the beginning of a line.
 fn field(text: &str, name: &str) -> Option<u64> {
     let line = text.lines().find_map(|line| line.strip_prefix(name))?;
     line.split_whitespace().next()?.parse().ok()
 }
 
-/// Where the kernel says what the group of this process uses.
+/// The folders in which the kernel reports what the control group of this process uses.
 #[derive(Clone, Debug, Default)]
 struct Cgroups {
-    /// Folders of the first and the second kind of groups.
+    /// The folder of cgroup v1, and of v2.
     first: Option<PathBuf>,
     second: Option<PathBuf>,
 }
@@ -143,7 +146,7 @@ impl Cgroups {
                 continue;
             };
             let below = |root: PathBuf| {
-                // In a container the group's own path may not be there: its root is the group.
+                // In a container the group's own path may not exist: there, the root is the group.
                 let own = root.join(path.trim_start_matches('/'));
                 if own.is_dir() { own } else { root }
             };
@@ -156,7 +159,7 @@ impl Cgroups {
         groups
     }
 
-    /// The tightest of what the groups and the machine say.
+    /// Returns the tightest limit of the groups and the machine.
     fn usage(&self) -> Option<Usage> {
         let usages = [self.first_usage(), self.second_usage(), machine()];
         usages.into_iter().flatten().max_by(|a, b| a.part().total_cmp(&b.part()))
@@ -178,7 +181,7 @@ impl Cgroups {
         bounded(used, field(&stat, "inactive_file ").unwrap_or(0), limit)
     }
 
-    /// How many processes the kernel has ended for want of memory.
+    /// Returns how many processes the kernel has killed for lack of memory.
     fn kills(&self) -> u64 {
         let first = self.first.as_ref().map(|folder| folder.join("memory.oom_control"));
         let second = self.second.as_ref().map(|folder| folder.join("memory.events"));
@@ -195,7 +198,8 @@ fn number(file: &Path) -> Option<u64> {
     fs::read_to_string(file).ok()?.trim().parse().ok()
 }
 
-/// A group without a limit says a number larger than any memory.
+/// Returns the usage of a group, if it has a limit. A group without one reports a number larger
+/// than any memory.
 fn bounded(used: u64, can_go: u64, limit: u64) -> Option<Usage> {
     (limit < 1 << 60).then(|| Usage { used: used.saturating_sub(can_go), limit })
 }

@@ -1,10 +1,15 @@
-//! Executors as processes, seen from their worker: started, spoken to, listened to, ended, and seen to
-//! be dead.
+//! The worker's side of executors that are processes: starting them, sending them commands, reading
+//! their reports, killing them, and noticing their deaths.
 //!
-//! An executor leads a process group of its own. Ending it ends the group, so nothing that user code
-//! started in it is left behind. Its death is what the kernel says, not the end of its socket, which
-//! processes that user code started may share; what it had said before is heard first, and only then is
-//! the worker told.
+//! An executor leads a process group of its own. Killing it kills the group, so no process that
+//! user code started in it survives. The kernel says when an executor dies. The end of its socket
+//! does not, since processes that user code started may share the socket. The worker first handles
+//! what the executor had sent, and then its death.
+//!
+//! - `launcher.rs` and `fork_server.rs` start executors. `termination.rs` ends them.
+//!   `process_watcher.rs` notices their deaths.
+//! - `buffered_socket.rs` sends to an executor. `output_reader.rs` reads its reports and output.
+//! - `executor_poller.rs` and `reader_role.rs` decide which thread reads the reports.
 
 mod buffered_socket;
 mod executor_poller;
@@ -52,49 +57,49 @@ use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 use termination::{WorkLabel, end, how, was_killed};
 
-/// How long an executor may take until it says that it is up.
+/// How long an executor may take to report that it is up.
 const START_PATIENCE: Duration = Duration::from_secs(60);
 
-/// Where a program that was started again becomes an executor.
+/// The calls that turn a program that was started again into an executor.
 const BEGINNINGS: &str = "`marline::executor_main`, `Worker::join` or `Worker::run`";
 
 /// What the executors of one worker have in common.
 pub(crate) struct LaunchContext {
     pub lifeline: Arc<Lifeline>,
     pub logs: Arc<Logs>,
-    /// The most memory one may take.
+    /// The most memory that an executor may take, in bytes of address space.
     pub memory: Option<u64>,
-    /// Where executors of other runtimes come from.
+    /// The fork server from which executors of another runtime come.
     pub forks: Option<ForkServerHandle>,
-    /// The arguments that this program is started again with; without any, its own.
+    /// The arguments with which this program is started again. `None` means this process's own.
     pub arguments: Option<Vec<String>>,
-    /// What of what they print is passed on to this process's standard error.
+    /// Which output lines are forwarded to this process's standard error.
     pub pass_on: StderrForwarding,
-    /// How many there are that are not seen to be dead.
+    /// How many executors are not known to be dead.
     pub alive: Arc<AtomicUsize>,
-    /// How much of it they take.
+    /// What is needed to watch their memory.
     pub memory_watch: memory::MemoryWatch,
 }
 
-/// The worker's end of an executor. It lives until it is killed, or dies.
+/// The worker's handle of an executor. Dropping it kills the executor.
 pub(crate) struct ProcessHandle {
     shared: Arc<ExecutorProcess>,
 }
 
 struct ExecutorProcess {
-    /// Where it is told what to do, and what else it is asked for.
+    /// The sockets for commands and for urgent messages.
     commands: BufferedSocket,
     asks: BufferedSocket,
-    /// Where it answers.
+    /// The pipe on which the executor reports.
     answers: PipeReader,
-    /// Its number at the [switchboard].
+    /// Its key at the [poller](mod@executor_poller).
     poll_key: u64,
     life: Mutex<ProcessState>,
-    /// What it runs: whose its output is, and what that is called.
+    /// What the executor runs: the source of its output, and its name for people.
     source: Mutex<Option<(OutputSource, WorkLabel)>>,
-    /// It has said that it is up.
+    /// Whether it has reported that it is up.
     ready: AtomicBool,
-    /// Which code it was sent, if it is a fork.
+    /// The code that it was sent, if it is a fork.
     sent_code: Option<SentCode>,
 }
 
@@ -102,12 +107,12 @@ struct ExecutorProcess {
 enum ProcessState {
     Starting,
     Up(Pid),
-    /// It was killed, or is to be as soon as it is up.
+    /// It was killed, or will be as soon as it is up.
     Killed,
 }
 
 impl ProcessHandle {
-    /// Starts an executor of this runtime. Says which process it is for the store.
+    /// Starts an executor of this runtime. Also returns the id of its process in the object store.
     pub fn spawn(
         node: Weak<Node>,
         worker: usize,
@@ -152,7 +157,7 @@ impl ProcessHandle {
         Ok((ProcessHandle { shared }, process))
     }
 
-    /// Tells it to do something. Does not block: what has no room goes when there is.
+    /// Sends a command. Does not block: bytes without room in the socket are sent later.
     pub fn send(&self, mut command: Command) {
         if let Some(sent) = &self.shared.sent_code {
             sent.leave_out(&mut command);
@@ -161,14 +166,14 @@ impl ProcessHandle {
         if source.is_some() {
             *self.shared.source.lock().expect("nothing panics under it") = source;
         }
-        self.shared.say(&self.shared.commands, &encode_command(command));
+        self.shared.write(&self.shared.commands, &encode_command(command));
     }
 
     pub fn ask(&self, ask: UrgentMessage) {
-        self.shared.say(&self.shared.asks, &ask.encode());
+        self.shared.write(&self.shared.asks, &ask.encode());
     }
 
-    /// Ends it, and everything it left in its group.
+    /// Kills the executor, and every process in its group.
     pub fn kill(&self) {
         self.shared.kill();
     }
@@ -181,33 +186,33 @@ impl Drop for ProcessHandle {
 }
 
 impl ExecutorProcess {
-    fn say(&self, to: &BufferedSocket, frame: &[u8]) {
+    fn write(&self, to: &BufferedSocket, frame: &[u8]) {
         if to.write(frame).is_err() {
-            self.kill(); // It would wait for ever for the rest of what it is told.
+            self.kill(); // It would wait for the rest of the frame for ever.
         }
     }
 
-    /// There is room in one of the sockets: writes what there was none for.
+    /// Sends what the sockets had no room for: one of them has room now.
     fn write_backlog(&self) {
         self.commands.write_unsent();
         self.asks.write_unsent();
     }
 
-    /// Has it heard from now on what it says, and that there is room for what it is told.
+    /// Starts to poll for its reports, and for room in its sockets.
     fn start_polling(&self, output_reader: &Arc<OutputReader>) -> rustix::io::Result<()> {
         executor_poller().add(self.poll_key, &self.answers, output_reader.clone())?;
         self.commands.add_line()?;
         self.asks.add_line()
     }
 
-    /// It is not heard any more, unless somebody is about to.
+    /// Stops polling. A thread that has just seen an event may still handle it.
     fn stop_polling(&self) {
         executor_poller().remove(self.poll_key, &self.answers);
         self.commands.remove_line();
         self.asks.remove_line();
     }
 
-    /// Says whether it was killed before.
+    /// Kills the executor. Returns whether it was killed before.
     fn kill(&self) -> bool {
         let mut life = self.life.lock().expect("nothing panics under it");
         let before = std::mem::replace(&mut *life, ProcessState::Killed);
@@ -217,7 +222,8 @@ impl ExecutorProcess {
         before == ProcessState::Killed
     }
 
-    /// Over when it should have said that it is up, and has not; never otherwise.
+    /// Completes when the time in which it should have reported that it is up is over, and it has
+    /// not. Never completes if it has.
     async fn too_late(&self) {
         tokio::time::sleep(START_PATIENCE).await;
         if self.ready.load(Ordering::Relaxed) {
@@ -229,24 +235,24 @@ impl ExecutorProcess {
         self.source.lock().expect("nothing panics under it").as_ref().map(|(source, _)| *source)
     }
 
-    /// It in words, for whoever is told of its end.
-    fn words(&self, pid: Pid) -> String {
+    /// Describes the executor and what it runs, for error messages.
+    fn describe_death(&self, pid: Pid) -> String {
         let source = self.source.lock().expect("nothing panics under it");
         let whose = source.as_ref().map_or(String::new(), |(_, whose)| format!(" {whose}"));
         format!("the executor (pid {}){whose}", pid.as_raw_nonzero())
     }
 }
 
-/// An executor's ends of what it gets when it is up.
+/// The executor's ends of the descriptors that it receives when it is up.
 struct Descriptors {
     answers: PipeWriter,
     control: UnixStream,
-    /// At whose other end is nobody, if there is no store.
+    /// Its other end is closed if there is no store.
     store: UnixStream,
     has_store: bool,
 }
 
-/// Minds one executor from its start until it is seen to be dead.
+/// Supervises one executor from its start until it is dead.
 struct Supervisor {
     node: Weak<Node>,
     worker: usize,
@@ -278,10 +284,10 @@ impl Supervisor {
             }
         };
         self.launch.alive.fetch_sub(1, Ordering::Release);
-        self.tell(event);
+        self.deliver(event);
     }
 
-    fn tell(&self, event: Event) {
+    fn deliver(&self, event: Event) {
         if let Some(node) = self.node.upgrade() {
             node.deliver_executor_event(self.worker, event);
         }
@@ -303,7 +309,7 @@ impl Supervisor {
             stdout: their_stdout,
             stderr: their_stderr,
         };
-        // Nothing fails any more once there is a process: it is minded until it is dead.
+        // After the process exists, nothing fails any more: it is supervised until it is dead.
         let launched = LaunchedProcess::spawn(&self.launch, &runtime, launch_environment).await?;
         let group = launched.pid;
         self.launch.memory_watch.launched(self.executor, group);
@@ -319,7 +325,7 @@ impl Supervisor {
         let lifeline = self.launch.lifeline.file().as_fd();
         let descriptors = [answers.as_fd(), control.as_fd(), store.as_fd(), lifeline];
         ancillary.push(SendAncillaryMessage::ScmRights(&descriptors));
-        // If it cannot be sent, the executor has died, which is seen next.
+        // If sending fails, the executor has died, which the supervisor notices next.
         let _ = sendmsg(
             &self.shared.commands.socket,
             &[IoSlice::new(&[HAS_STORE[usize::from(has_store)]])],
@@ -329,12 +335,12 @@ impl Supervisor {
         Ok((launched, pipes))
     }
 
-    /// Listens to it until it is dead, and says how it died.
+    /// Reads what the executor sends until it is dead. Returns how it died.
     async fn attend(self: &Arc<Supervisor>, mut launched: LaunchedProcess, pipes: Pipes) -> Error {
         let group = launched.pid;
         let output_reader = Arc::new(OutputReader::new(self.clone(), pipes, group));
         if self.shared.start_polling(&output_reader).is_err() {
-            output_reader.silent.notify_one(); // Nobody would hear it.
+            output_reader.silent.notify_one(); // No thread would read its reports.
         }
         let mut late = false;
         tokio::select! {
@@ -346,31 +352,31 @@ impl Supervisor {
         self.shared.stop_polling();
         let by_us = self.shared.kill();
         let _ = (&mut launched.death).await;
-        // Not waited for yet, so its group's number is nobody else's.
+        // The process is not reaped yet, so the id of its group is still its own.
         let _ = kill_process_group(group, Signal::KILL);
         self.launch.memory_watch.died(self.executor);
         let status = launched.reap().await;
         output_reader.hear_the_rest();
-        let who = self.shared.words(group);
+        let executor = self.shared.describe_death(group);
         if by_us && !late {
-            // What it printed last has nothing to do with its end.
-            return Error::unavailable(Ran::Maybe, format!("{who} was ended by its worker"));
+            // Its last output has nothing to do with its end.
+            return Error::unavailable(Ran::Maybe, format!("{executor} was ended by its worker"));
         }
         let starved = was_killed(status) && self.launch.memory_watch.kernel_killed();
         let words = if late {
             format!(
-                "an executor did not say that it is up within {START_PATIENCE:?}: does the program \
+                "an executor did not report that it is up within {START_PATIENCE:?}: does the program \
                  come to {BEGINNINGS} when it is started again?"
             )
         } else if starved {
             format!(
-                "out of memory: {who} was killed by the kernel (signal 9), which needed its memory; ask \
-                 for `memory`, so that less runs at a time"
+                "out of memory: {executor} was killed by the kernel (signal 9), which needed its memory; request \
+                 `memory` for this work, so that less runs at a time"
             )
         } else if self.shared.ready.load(Ordering::Relaxed) {
-            how(&who, status)
+            how(&executor, status)
         } else {
-            let how = how(&who, status);
+            let how = how(&executor, status);
             format!("{how} before it came to {BEGINNINGS}")
         };
         let last = self.shared.source().and_then(|source| self.launch.logs.last_words(source));
@@ -382,13 +388,13 @@ impl Supervisor {
     }
 }
 
-/// Whether starting a process failed for want of something that may come back.
+/// Returns whether starting a process failed for lack of something that may become available again.
 fn is_for_now(error: &std::io::Error) -> bool {
     let server_died = error.kind() == ErrorKind::ConnectionReset;
     server_died || system_limit_of(error).is_some()
 }
 
-/// What the system refused, if starting a process failed for want of it.
+/// Returns the system limit because of which starting a process failed, if that is the reason.
 pub(crate) fn system_limit_of(error: &std::io::Error) -> Option<SystemLimit> {
     use rustix::io::Errno;
     match Errno::from_io_error(error)? {

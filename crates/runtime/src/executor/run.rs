@@ -1,5 +1,6 @@
-//! Running user code: one task after another, or an actor and its calls. The same for an executor that
-//! is a thread and one that is a process; `tell` says where what happened goes.
+//! Runs user code: one task after the other, or an actor and its calls. An executor that is a
+//! thread and one that is a process use the same [`Runner`]. The function `tell` takes its reports
+//! to the worker.
 
 use super::arguments;
 use super::items::{ItemProducer, ItemWindow};
@@ -27,10 +28,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
-/// The most bytes of results: a message without what surrounds them.
+/// The most bytes of results: the message limit, less 1 MiB for the fields around them.
 const MAX_RESULT_BYTES: usize = MAX_MESSAGE_BYTES - (1 << 20);
 
-/// What an executor is told.
+/// A command to an executor.
 #[derive(Clone, Debug)]
 pub(crate) enum Command {
     Run {
@@ -54,7 +55,7 @@ pub(crate) enum Command {
 }
 
 impl Command {
-    /// Whose output what is printed from now on is, if that changes.
+    /// Returns the source of what is printed from this command on, if the command changes that.
     pub fn source(&self) -> Option<OutputSource> {
         match self {
             Command::Run { spec, attempt, .. } => {
@@ -63,19 +64,19 @@ impl Command {
             Command::Construct { spec, epoch, .. } => {
                 Some(OutputSource::Actor(message::Instance { actor: spec.id, epoch: *epoch }))
             }
-            Command::Call { .. } => None, // Its actor's.
+            Command::Call { .. } => None, // The output belongs to the call's actor.
         }
     }
 }
 
-/// What an executor says.
+/// What an executor reports to its worker.
 #[derive(Debug)]
 pub(crate) enum ExecutorReport {
     RunEnded {
         attempt: AttemptId,
         end: UserCodeResult,
     },
-    /// What a task is given could not be brought here.
+    /// The arguments of a task could not be brought to the executor.
     InputsUnavailable {
         attempt: AttemptId,
         error: Error,
@@ -88,67 +89,67 @@ pub(crate) enum ExecutorReport {
         attempt: AttemptId,
         end: UserCodeResult,
     },
-    /// User code gave an item.
+    /// User code yielded an item.
     Yielded {
         attempt: AttemptId,
         index: u32,
         value: Value,
     },
-    /// The actor ends itself: it begins no call any more.
+    /// The actor ends itself: it starts no more calls.
     Exited {
         instance: message::Instance,
     },
-    /// User code waits for other work, or no longer.
+    /// User code waits for other work, or does so no longer.
     Blocked {
         attempt: AttemptId,
         blocked: bool,
     },
 }
 
-/// Ends the executor, whose user code failed with this error after its session was lost.
+/// Ends the executor: its user code failed with this error after its session was lost.
 pub(crate) type SessionLossHandler = Arc<dyn Fn(&Error) + Send + Sync>;
 
-/// Where it says it.
+/// Takes the reports of an executor to its worker.
 pub(crate) type ReportFn = Arc<dyn Fn(ExecutorReport) + Send + Sync>;
 
-/// What runs in an executor, to be asked to stop.
+/// The tasks and calls that run in an executor, to reach them while they run.
 #[derive(Clone, Default)]
 pub(crate) struct RunningTasks(Arc<Mutex<Tokens>>);
 
 #[derive(Default)]
 struct Tokens {
     tokens: BTreeMap<TaskId, TaskControls>,
-    /// What was asked to stop and did not run: it is about to, or has ended.
+    /// Tasks that were cancelled while they did not run: they are about to run, or have ended.
     early: VecDeque<TaskId>,
-    /// Items were taken of what did not run.
+    /// Counts of consumed items of tasks that did not run.
     took_early: VecDeque<(TaskId, u32)>,
-    /// Everything was: nothing runs any more.
+    /// Whether everything was cancelled, also what would run later.
     over: bool,
 }
 
-/// How what runs hears that it is to stop.
+/// The controls through which a running task learns what it must know.
 #[derive(Clone, Default)]
 struct TaskControls {
     cancel: CancelToken,
-    /// What it has submitted is to stop with it.
+    /// Set if the work that it has submitted must stop with it.
     stops_all: Arc<AtomicBool>,
-    /// What it waits for others in.
+    /// Its current wait for other work.
     waiting: CurrentWait,
-    /// How far its items were taken.
+    /// How many of its items were consumed.
     room: Arc<ItemWindow>,
 }
 
 impl TaskControls {
     fn cancel(&self, alone: bool) {
-        // Seen by whoever sees that it was cancelled.
+        // Set first, so a thread that sees the cancellation also sees this.
         self.stops_all.fetch_or(!alone, Ordering::Relaxed);
         self.cancel.cancel();
         self.room.stop();
     }
 }
 
-/// So many that were asked to stop before they ran, or whose items were taken, are remembered: no more are on their
-/// way.
+/// The most tasks that are remembered because a cancellation, or a count of consumed items, arrived
+/// before they ran. No more are on their way at a time.
 const MAX_EARLY: usize = 64;
 
 impl RunningTasks {
@@ -156,7 +157,8 @@ impl RunningTasks {
         what(&mut self.0.lock().expect("no user code runs under it"))
     }
 
-    /// It runs from now on; gives its token, which is cancelled if it was asked to stop before.
+    /// Registers a task that runs from now on. Its token is cancelled already if the cancellation
+    /// arrived before.
     fn begin(&self, task: TaskId) -> TaskControls {
         let token = TaskControls::default();
         let stop = self.with(|running| {
@@ -165,14 +167,14 @@ impl RunningTasks {
             running.early.retain(|id| *id != task);
             running.took_early.retain(|(id, count)| {
                 if *id == task {
-                    token.room.took(*count); // Nobody waits for it yet.
+                    token.room.note_consumed(*count); // No thread waits for room yet.
                 }
                 *id != task
             });
             running.over || running.early.len() < early
         });
         if stop {
-            token.cancel(false); // It has submitted nothing.
+            token.cancel(false); // It has not submitted any work.
         }
         token
     }
@@ -181,12 +183,12 @@ impl RunningTasks {
         self.with(|running| running.tokens.remove(&task));
     }
 
-    /// Does what the worker asks.
-    pub fn asked(&self, ask: UrgentMessage) {
+    /// Handles an urgent message of the worker.
+    pub fn handle_urgent(&self, ask: UrgentMessage) {
         match ask {
             UrgentMessage::Cancel(task) => self.interrupt(task, false),
             UrgentMessage::CancelAlone(task) => self.interrupt(task, true),
-            UrgentMessage::ItemsTaken { task, count } => self.took(task, count),
+            UrgentMessage::ItemsTaken { task, count } => self.note_consumed(task, count),
             UrgentMessage::DenyWait { task, limit } => {
                 let token = self.with(|running| running.tokens.get(&task).cloned());
                 if let Some(token) = token {
@@ -196,8 +198,8 @@ impl RunningTasks {
         }
     }
 
-    /// Items were taken of what runs under this id, or is about to.
-    fn took(&self, task: TaskId, count: u32) {
+    /// Notes how many items were consumed of a task that runs or is about to.
+    fn note_consumed(&self, task: TaskId, count: u32) {
         let token = self.with(|running| {
             let token = running.tokens.get(&task).cloned();
             if token.is_none() {
@@ -209,11 +211,11 @@ impl RunningTasks {
             token
         });
         if let Some(token) = token {
-            token.room.took(count);
+            token.room.note_consumed(count);
         }
     }
 
-    /// Asks what runs under this id to stop, or is about to run.
+    /// Cancels a task or call that runs or is about to.
     fn interrupt(&self, task: TaskId, alone: bool) {
         let token = self.with(|running| {
             let token = running.tokens.get(&task).cloned();
@@ -230,7 +232,7 @@ impl RunningTasks {
         }
     }
 
-    /// Asks everything to stop, also what comes.
+    /// Cancels everything, also what arrives later.
     pub fn interrupt_all(&self) {
         let all: Vec<TaskControls> = self.with(|running| {
             running.over = true;
@@ -248,15 +250,15 @@ pub(crate) struct Runner {
     program: Arc<dyn Program>,
     tell: ReportFn,
     running: RunningTasks,
-    /// Where large values are.
+    /// The object store for large values.
     objects: Option<ObjectStoreHandle>,
     actor: Option<Actor>,
-    /// The actor has ended itself.
+    /// Whether the actor has ended itself.
     exited: Arc<AtomicBool>,
-    /// What is done when user code failed, and had lost its session meanwhile. Nothing where an executor cannot end by
-    /// itself.
+    /// Ends the executor if user code fails after its session was lost. `None` if the executor
+    /// cannot end by itself.
     cut_off: Option<SessionLossHandler>,
-    /// When the command arrived that it handles: the time that user code has left counts from then.
+    /// When the current command arrived. The timeout of user code counts from then.
     arrived: Instant,
 }
 
@@ -267,9 +269,9 @@ struct Actor {
     epoch: ActorEpoch,
     gpus: Arc<[u32]>,
     concurrent: bool,
-    /// Its state is saved.
+    /// Whether its state is saved in checkpoints.
     saved: bool,
-    /// It may begin anew in another executor.
+    /// Whether it may restart in another executor.
     restarts: bool,
 }
 
@@ -284,18 +286,20 @@ impl Runner {
         Runner { program, tell, running, objects, actor: None, exited, cut_off: None, arrived }
     }
 
-    /// This executor ends if user code fails after the session of its process was lost: references and handles that it
-    /// held are gone, so its failure says nothing about the task. The worker sees the executor die, and the work is
-    /// retried if it may be.
+    /// Makes this executor end if user code fails after the session of its process was lost. The
+    /// references and handles that it held are gone then, so the failure says nothing about the
+    /// task. The worker notices the executor's death, and the work is retried if it may be.
     pub fn on_session_loss(self, end: SessionLossHandler) -> Runner {
         Runner { cut_off: Some(end), ..self }
     }
 
-    /// User code has ended; when it began, its process had last joined after losing this many sessions. If it has lost
-    /// more by now, what the code asked of the cluster may have failed for that, also if the session was lost before the
-    /// code began.
+    /// Calls the handler for lost sessions, if the failure of user code may come from one.
+    ///
+    /// `lost_before` is how many sessions this process had lost when it last joined before user
+    /// code began. If it has lost more by now, requests of user code to the cluster may have failed
+    /// for that reason, even if the session was lost before user code began.
     fn check_cut_off(&self, lost_before: u64, outcome: &Outcome) {
-        // An actor that cannot begin anew keeps its state, whatever it lost.
+        // An actor that cannot restart keeps its state, whatever it lost.
         let can_begin_anew = self.actor.as_ref().is_none_or(|actor| actor.restarts);
         if let (Err(error), Some(end)) = (outcome, &self.cut_off)
             && can_begin_anew
@@ -305,8 +309,8 @@ impl Runner {
         }
     }
 
-    /// Does what it is told, and says how it ended. Calls of an actor that takes several at a time run
-    /// on threads of their own.
+    /// Carries out a command, and reports how it ended. Concurrent calls of an actor run on threads
+    /// of their own.
     pub fn handle(&mut self, command: Command, arrived: Instant) {
         self.arrived = arrived;
         match command {
@@ -359,7 +363,7 @@ impl Runner {
         (self.tell)(ExecutorReport::Constructed { instance, result });
     }
 
-    /// Makes an instance, from the newest checkpoint that can be read.
+    /// Constructs an instance from the newest checkpoint that can be loaded.
     fn make(
         &self,
         invocation: &Invocation,
@@ -371,7 +375,7 @@ impl Runner {
             match caught(|| instance.load_checkpoint(checkpoint)) {
                 Ok(()) => return Ok(instance),
                 Err(error) => {
-                    eprintln!("marline: a checkpoint cannot be read: {error}");
+                    eprintln!("marline: a checkpoint cannot be loaded: {error}");
                     unread.get_or_insert(error);
                 }
             }
@@ -398,8 +402,8 @@ impl Runner {
         let call = move || runner.call_now(&actor, &spec, attempt, values);
         if let Err(error) = on_some_thread(Box::new(call)) {
             let error = Error::exhausted(format!(
-                "no thread could be started for a call, it did not run: {error}; does the actor's \
-                 max_concurrency fit its memory?"
+                "no thread could be started for a call, so it did not run: {error}; is the actor's \
+                 max_concurrency too large for its memory?"
             ));
             let end = UserCodeResult { outcome: Err(error), still_held: Vec::new() };
             (self.tell)(ExecutorReport::CallFinished { attempt: attempt_of, end });
@@ -423,7 +427,7 @@ impl Runner {
         }
     }
 
-    /// The actor ends itself. Whatever it was given besides is not begun.
+    /// Ends the actor, which asked for it. Calls that it received besides do not start.
     fn exit(&self, actor: &Actor) {
         self.exited.store(true, Ordering::Release);
         actor.instance.exit();
@@ -431,13 +435,13 @@ impl Runner {
         (self.tell)(ExecutorReport::Exited { instance });
     }
 
-    /// Begins a call that ends later.
+    /// Starts a call that ends later.
     fn begin(&self, actor: &Actor, spec: &TaskSpec, attempt: Attempt, values: Vec<Value>) {
         let (task, tell, running) = (spec.id, self.tell.clone(), self.running.clone());
         let lost_before = SESSIONS_LOST_AT_JOIN.load(Ordering::Relaxed);
         let (context, mut invocation) = self.prepare(spec, attempt, actor.place(), values);
         let items = invocation.items.clone();
-        // Where one runs at a time, the next one may be here already, and is to wait.
+        // If one call runs at a time, the next may be here already and must wait.
         let (ended, has_ended) = (!actor.concurrent).then(oneshot).unzip();
         let (runner, actor_of, method) = (self.clone(), actor.clone(), spec.target.name().clone());
         let durable = spec.options.durable;
@@ -446,7 +450,7 @@ impl Runner {
             let exits = reply.as_ref().is_ok_and(|reply| reply.exits);
             let kept = actor_of
                 .checked(&method, reply)
-                .and_then(|reply| runner.keep(task, &method, durable, reply));
+                .and_then(|reply| runner.store_large_results(task, &method, durable, reply));
             let end = call_end(kept.and_then(bounded), items.as_ref());
             runner.check_cut_off(lost_before, &end.outcome);
             tell(ExecutorReport::CallFinished { attempt: AttemptId { task, attempt }, end });
@@ -454,7 +458,7 @@ impl Runner {
                 runner.exit(&actor_of);
             }
             if let Some(ended) = ended {
-                let _ = ended.send(()); // It waits for this, unless it is past waiting.
+                let _ = ended.send(()); // Wakes the wait below, if it still waits.
             }
         };
         if context.cancel.is_cancelled() {
@@ -472,7 +476,7 @@ impl Runner {
         }
     }
 
-    /// What user code is told and can know. From now on it can be asked to stop.
+    /// Prepares the arguments and the context of user code. From now on it can be cancelled.
     fn prepare(
         &self,
         spec: &TaskSpec,
@@ -514,12 +518,12 @@ impl Runner {
         }
         let name = &*invocation.name;
         let words = format!(
-            "{name:?} is of a program that does not give items while it runs: call it without a stream"
+            "{name:?} is of a program that cannot yield items while it runs: call it without a stream"
         );
         Err(Error::unsupported(words))
     }
 
-    /// Runs user code; what it panics with is its error.
+    /// Runs user code. Turns a panic into an error.
     fn guarded(
         &self,
         spec: &TaskSpec,
@@ -540,17 +544,18 @@ impl Runner {
                 caught(|| code(&invocation))
             })
         };
-        let reply = reply
-            .and_then(|reply| self.keep(spec.id, spec.target.name(), spec.options.durable, reply));
+        let reply = reply.and_then(|reply| {
+            self.store_large_results(spec.id, spec.target.name(), spec.options.durable, reply)
+        });
         self.running.end(spec.id);
         let end = call_end(reply.and_then(bounded), invocation.items.as_ref());
         self.check_cut_off(lost_before, &end.outcome);
         end
     }
 
-    /// Puts large results into the node's store. The state of an actor is the controller's. User code has run: an
-    /// error says so.
-    fn keep(
+    /// Puts large results into the node's object store. The checkpoint of an actor stays in the
+    /// message, since the controller keeps it. Errors say that user code may have run.
+    fn store_large_results(
         &self,
         task: TaskId,
         method: &str,
@@ -582,11 +587,11 @@ impl Runner {
 }
 
 fn not_begun() -> Error {
-    Error::cancelled("it was to stop before it ran")
+    Error::cancelled("it was cancelled before it ran")
 }
 
 fn call_end(reply: Result<Reply, Error>, items: Option<&ItemProducer>) -> UserCodeResult {
-    items.inspect(|items| items.pause()); // Whoever still has them gives none any more.
+    items.inspect(|items| items.pause()); // User code may still have the producer, but yields no more.
     match reply {
         Ok(reply) => {
             let values = items.map_or(reply.values, |items| vec![items.count()]);
@@ -597,8 +602,8 @@ fn call_end(reply: Result<Reply, Error>, items: Option<&ItemProducer>) -> UserCo
 }
 
 impl Actor {
-    /// What a call came to. A state that cannot be kept is an error; that may be nobody's to hear, so it is
-    /// printed.
+    /// Checks the reply of a call that saves the actor's state. Also prints an error, since no
+    /// caller may receive it.
     fn checked(&self, method: &str, reply: Result<Reply, Error>) -> Result<Reply, Error> {
         if !self.saved || method != SAVE_METHOD {
             return reply;
@@ -615,13 +620,13 @@ impl Actor {
     }
 }
 
-/// What user code can know of where it runs.
+/// The actor and the GPUs that user code runs with.
 struct ActorAndGpus {
     actor: Option<(ActorId, ActorEpoch)>,
     gpus: Arc<[u32]>,
 }
 
-/// Whether what an actor saved can be kept.
+/// Checks that a saved state can be kept as a checkpoint.
 fn fit_to_keep(reply: Reply) -> Result<Reply, Error> {
     let bytes: usize = reply.values.iter().map(|value| value.payload.len()).sum();
     if reply.values.iter().any(|value| !value.referents.is_empty()) {
@@ -637,7 +642,8 @@ fn fit_to_keep(reply: Reply) -> Result<Reply, Error> {
     Err(Error::too_large(message).ran(Ran::Maybe))
 }
 
-/// What does not fit into a message is user code's error, seen here: what carries messages would break.
+/// Checks that results fit into a message. If they do not, this is an error of user code; sending
+/// them would break the connection.
 fn bounded(reply: Reply) -> Result<Reply, Error> {
     let bytes: usize = reply.values.iter().map(|value| value.payload.len()).sum();
     if bytes <= MAX_RESULT_BYTES {
@@ -649,17 +655,18 @@ fn bounded(reply: Reply) -> Result<Reply, Error> {
     Err(Error::too_large(message).ran(Ran::Maybe))
 }
 
-/// The same of an item.
+/// Like [`bounded`], for an item.
 pub(super) fn bounded_value(value: Value) -> Result<Value, Error> {
     let reply = bounded(Reply { values: vec![value], ..Reply::default() })?;
     Ok(reply.values.into_iter().next().expect("there is one"))
 }
 
+/// Runs user code. Turns a panic into an error.
 fn caught<R>(code: impl FnOnce() -> Result<R, Error>) -> Result<R, Error> {
     catch_unwind(AssertUnwindSafe(code)).unwrap_or_else(|panic| {
         let words = panic.downcast_ref::<&str>().map(|words| (*words).to_owned());
         let words = words.or_else(|| panic.downcast_ref::<String>().cloned());
-        let words = words.unwrap_or_else(|| "a panic without words".into());
+        let words = words.unwrap_or_else(|| "a panic without a message".into());
         let failure = Failure { class: "panic".into(), ..Failure::default() };
         Err(Error::failed(format!("user code panicked: {words}"), failure))
     })
@@ -672,7 +679,7 @@ mod tests {
     use marline_core::spec::Target;
     use std::os::unix::net::UnixStream;
 
-    /// Its code fails because something else cannot be reached.
+    /// A program whose code fails because something else cannot be reached.
     struct Calls;
 
     impl Program for Calls {
@@ -694,8 +701,8 @@ mod tests {
         let (ours, theirs) = UnixStream::pair().unwrap();
         drop(theirs);
         let objects = ObjectStoreHandle::elsewhere(ObjectStoreClient::new(ours));
-        let (said, heard) = std::sync::mpsc::channel();
-        let tell = Arc::new(move |it| said.send(it).unwrap());
+        let (reports, received) = std::sync::mpsc::channel();
+        let tell = Arc::new(move |report| reports.send(report).unwrap());
         let mut runner = Runner::new(Arc::new(Calls), RunningTasks::default(), Some(objects), tell);
         let spec = Arc::new(TaskSpec {
             id: TaskId::from_u128(1),
@@ -711,12 +718,12 @@ mod tests {
             let (spec, grant) = (spec.clone(), Grant::default());
             let (attempt, values) = (Attempt(1), vec![payload.into()]);
             runner.handle(Command::Run { spec, attempt, values, grant }, Instant::now());
-            heard.recv().unwrap()
+            received.recv().unwrap()
         };
         let stored = Payload::default().stored_as(ObjectId::of(TaskId::from_u128(2), 0));
         let said = run(stored);
         assert!(matches!(said, ExecutorReport::InputsUnavailable { .. }), "{said:?}");
-        // What user code says is its own.
+        // An error of user code is the task's own.
         let said = run(Payload::default());
         let ExecutorReport::RunEnded { end: UserCodeResult { outcome: Err(error), .. }, .. } = said
         else {
@@ -725,7 +732,8 @@ mod tests {
         assert_eq!(error.message(), "nobody answers");
     }
 
-    /// Its code fails if it is given something, after its process has lost a session if that is "lost".
+    /// A program whose code fails if its argument begins with "fails". Its process loses a session
+    /// first if the argument ends with "lost".
     struct CutOffs;
 
     impl Program for CutOffs {
@@ -760,7 +768,7 @@ mod tests {
             ("works", false),
             ("fails", false),
             ("works lost", false),
-            ("fails", true), // The session was over before it began.
+            ("fails", true), // The session was lost before user code began.
             ("joins", false),
             ("fails", false),
             ("fails lost", true),
@@ -791,12 +799,12 @@ mod tests {
     fn what_is_to_stop_before_it_runs_does_not_run() {
         let running = RunningTasks::default();
         let (early, other) = (TaskId::from_u128(1), TaskId::from_u128(2));
-        running.asked(UrgentMessage::Cancel(early));
+        running.handle_urgent(UrgentMessage::Cancel(early));
         assert!(!running.begin(other).cancel.is_cancelled());
         assert!(running.begin(early).cancel.is_cancelled());
         running.end(early);
         assert!(!running.begin(early).cancel.is_cancelled(), "it was asked once");
         running.interrupt_all();
-        assert!(running.begin(other).cancel.is_cancelled(), "nobody would hear of it");
+        assert!(running.begin(other).cancel.is_cancelled(), "no caller would get its result");
     }
 }

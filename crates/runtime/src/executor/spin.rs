@@ -1,33 +1,36 @@
-//! Looking for something again and again for a short while, before sleeping until it comes.
+//! Polls for a short while before sleeping.
 //!
-//! Waking a thread on another core takes longer than a short task does. Who still looks need not be woken.
+//! Waking a thread on another core takes longer than a short task does. A thread that still polls
+//! need not be woken.
 //!
-//! What that costs is bounded. Who looked in vain does not look again for [`FIRST_PAUSE`], and for twice as
-//! long after each time in vain that follows, up to [`LAST_PAUSE`]: so at most one part in twenty of the time
-//! is spent in vain, and one in a thousand where it is always so. Time that was not in vain is less than
-//! sleeping and waking would have taken.
+//! The cost is bounded. A thread that polled in vain does not poll again for [`FIRST_PAUSE`], and
+//! for twice as long after each further time in vain, up to [`LAST_PAUSE`]. So at most 1/20 of the
+//! time is spent in vain, and 1/1000 if polling is always in vain. Polling that is not in vain
+//! takes less time than sleeping and waking would have.
 
 use std::hint::spin_loop;
 use std::sync::LazyLock;
 use std::thread::available_parallelism;
 use std::time::{Duration, Instant};
 
-/// How long it is looked at most: about as long as it takes to fall asleep, be woken on another core, and
-/// run something short there.
+/// How long to poll at most: about as long as it takes to fall asleep, be woken on another core,
+/// and run something short there.
 const LOOK: Duration = Duration::from_micros(50);
+/// How long not to poll after the first time in vain.
 const FIRST_PAUSE: Duration = Duration::from_millis(1);
+/// The longest time not to poll.
 const LAST_PAUSE: Duration = Duration::from_millis(50);
 
-/// On one core, nobody could bring what is looked for.
+/// With a single core, no other thread could bring the result while this one polls.
 static HAS_CORES: LazyLock<bool> =
     LazyLock::new(|| available_parallelism().is_ok_and(|cores| cores.get() > 1));
 
-/// See the [module](self). One for each that waits.
+/// See the [module](self). Each place that waits has its own.
 #[derive(Debug)]
 pub(crate) struct Spin {
-    /// How long it is not looked after the next time in vain.
+    /// How long not to poll after the next time in vain.
     pause: Duration,
-    /// Until when it is not looked.
+    /// Until when not to poll.
     paused: Option<Instant>,
 }
 
@@ -38,7 +41,7 @@ impl Default for Spin {
 }
 
 impl Spin {
-    /// Looks for a while, if that is worth it. Without a result, it is to be slept.
+    /// Polls for a while, if that is worthwhile. Without a result, the caller must sleep.
     pub fn look<R>(&mut self, look: impl FnMut() -> Option<R>) -> Option<R> {
         match *HAS_CORES {
             true => self.look_with(Instant::now, look),
@@ -75,7 +78,7 @@ impl Spin {
 mod tests {
     use super::*;
 
-    /// A clock that goes on by one microsecond whenever it is looked at.
+    /// A clock that advances by one microsecond each time it is read.
     struct Ticks(Instant);
 
     impl Ticks {
@@ -85,7 +88,8 @@ mod tests {
         }
     }
 
-    /// Looks for what comes after so many looks; says how often it was looked, and whether it had come.
+    /// Polls for something that comes after `after` polls. Returns how many polls there were, and
+    /// whether it came.
     fn look(spin: &mut Spin, ticks: &mut Ticks, after: usize) -> (usize, bool) {
         let mut looks = 0;
         let found = spin.look_with(
@@ -119,7 +123,7 @@ mod tests {
             while look(&mut spin, &mut ticks, NEVER).0 == 0 {}
             assert!(ticks.0 - end >= pause, "{:?} after {pause:?}", ticks.0 - end);
             pause = (2 * pause).min(LAST_PAUSE);
-            // The look that ended the loop was the next one in vain.
+            // The poll that ended the loop was the next one in vain.
             pause = (2 * pause).min(LAST_PAUSE);
             ticks.0 += LAST_PAUSE;
         }

@@ -1,6 +1,6 @@
-//! What executors print, passed on to this process's standard error by a thread of its own: whoever does
-//! not read that stands in nobody's way, and misses what there was no room for. A terminal is shown what
-//! [does no harm](crate::terminal) there; a file or a pipe gets the bytes.
+//! Forwards the output of executors to this process's standard error, by a thread of its own. If
+//! standard error is not read, no executor is held up: output without room is dropped. A terminal
+//! gets the [harmless](crate::terminal) part of the output. A file or a pipe gets all bytes.
 
 use super::log::OutputSource;
 use crate::terminal::OutputFilter;
@@ -9,19 +9,19 @@ use std::io::{IsTerminal, Write};
 use std::sync::{LazyLock, OnceLock};
 use std::thread;
 
-/// What of it is passed on.
+/// Which output is forwarded.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum StderrForwarding {
-    /// Everything.
+    /// All output.
     All,
-    /// What is no task's and no actor's, so that nobody else is shown it.
+    /// Output that belongs to no task and no actor, so that no client is shown it.
     Ownerless,
-    /// Nothing.
+    /// No output.
     Nothing,
 }
 
 impl StderrForwarding {
-    /// Whether this is meant.
+    /// Returns whether output of this source is forwarded.
     pub(super) fn covers(self, source: Option<OutputSource>) -> bool {
         match self {
             StderrForwarding::All => true,
@@ -31,10 +31,10 @@ impl StderrForwarding {
     }
 }
 
-/// How many pieces wait to be printed at most.
+/// The most pieces that wait to be printed.
 const MAX_WAITING: usize = 256;
 
-/// A stream of an executor that is passed on.
+/// An output stream of an executor that is forwarded.
 #[derive(Default)]
 pub(super) struct ForwardedStream(OutputFilter);
 
@@ -50,7 +50,7 @@ impl ForwardedStream {
 }
 
 fn send(bytes: Vec<u8>) {
-    // Without a thread for it, nothing is passed on: the log has it.
+    // If the thread cannot be started, nothing is forwarded. The log still has the output.
     static PRINTER: OnceLock<Option<Sender<Vec<u8>>>> = OnceLock::new();
     let printer = PRINTER.get_or_init(|| {
         let builder = Builder::bounded(MAX_WAITING).overflow(Overflow::DropNewest);

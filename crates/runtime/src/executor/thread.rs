@@ -1,5 +1,5 @@
-//! Executors on threads of this process. A thread cannot be killed: one that does not stop when asked
-//! is left alone, and what it returns goes nowhere. Whoever needs more runs executors as processes.
+//! Executors on threads of this process. A thread cannot be killed: one that ignores a cancellation
+//! is abandoned, and its result is dropped. Users who need more run executors as processes.
 
 use super::Program;
 use super::run::{Command, ExecutorReport, Runner, RunningTasks};
@@ -13,26 +13,26 @@ use std::sync::{Arc, OnceLock, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// What a thread is to run.
+/// A function that a thread runs.
 pub(super) type Job = Box<dyn FnOnce() + Send>;
 
-/// A thread that is to be started, or one that has nothing to do.
+/// An executor's thread that must be started outside the node's lock.
 pub(crate) struct ThreadStart {
     job: Job,
-    /// Told if no thread can be started.
+    /// Receives an event if no thread can be started.
     node: Weak<Node>,
     worker: usize,
     executor: ExecutorId,
 }
 
-/// How long a thread that has nothing to do waits for something.
+/// How long an idle thread waits for the next job before it ends.
 const IDLE: Duration = Duration::from_secs(10);
 
-/// Runs something on a thread that has nothing to do, or a new one.
+/// Runs a job on an idle thread, or on a new one.
 pub(super) fn on_some_thread(job: Job) -> std::io::Result<()> {
     static IDLERS: OnceLock<(Sender<Job>, Receiver<Job>)> = OnceLock::new();
     let (jobs, idlers) = IDLERS.get_or_init(rendezvous);
-    // A rendezvous takes it only if a thread waits for it already.
+    // A rendezvous channel takes the job only if a thread already waits for one.
     let Err(back) = jobs.try_send(job) else { return Ok(()) };
     let mut job = back.into_inner();
     let run = move || loop {
@@ -58,14 +58,15 @@ impl ThreadStart {
     }
 }
 
-/// The worker's end of an executor; dropping it ends the executor when it is idle.
+/// The worker's handle of an executor. Dropping it ends the executor when it is idle.
 pub(crate) struct ThreadHandle {
     commands: Sender<Command>,
     running: RunningTasks,
 }
 
 impl ThreadHandle {
-    /// An executor, and what starts its thread: that takes a while, and what it is told before waits.
+    /// Creates an executor. Its thread is started later, since that takes a while. Commands that
+    /// are sent before that wait.
     pub fn new(
         node: Weak<Node>,
         worker: usize,
@@ -76,9 +77,9 @@ impl ThreadHandle {
         let (commands, inbox) = unbounded();
         let running = RunningTasks::default();
         let output_reader = node.clone();
-        let tell = move |said| {
+        let tell = move |report| {
             if let Some(node) = output_reader.upgrade() {
-                node.deliver_executor_event(worker, event(executor, said));
+                node.deliver_executor_event(worker, event(executor, report));
             }
         };
         let mut runner = Runner::new(program, running.clone(), objects, Arc::new(tell));
@@ -92,23 +93,23 @@ impl ThreadHandle {
     }
 
     pub fn send(&self, command: Command) {
-        // It fails only when the thread is gone, which it is only when this handle is.
+        // This fails only if the thread is gone, which ends only after this handle.
         let _ = self.commands.try_send(command);
     }
 
     pub fn ask(&self, ask: UrgentMessage) {
-        self.running.asked(ask);
+        self.running.handle_urgent(ask);
     }
 
-    /// Nobody listens to this executor any more.
+    /// Abandons the executor: asks its work to stop, and ignores its reports.
     pub fn abandon(self) {
         self.running.interrupt_all();
     }
 }
 
-/// What an executor said, as its worker hears it.
-pub(super) fn event(executor: ExecutorId, said: ExecutorReport) -> Event {
-    match said {
+/// Translates a report of an executor into an event for the worker's machine.
+pub(super) fn event(executor: ExecutorId, report: ExecutorReport) -> Event {
+    match report {
         ExecutorReport::RunEnded { attempt, end } => {
             Event::TaskEnded { executor, task: attempt.task, end }
         }

@@ -1,26 +1,26 @@
-//! What a worker asks of an executor besides work. One that is a process hears it over a socket of its own, by a
-//! thread that no user code holds up.
+//! Requests that a worker sends to an executor while user code runs. An executor process receives
+//! them on a socket of its own, by a thread that user code cannot hold up.
 
 use marline_core::id::TaskId;
 
-/// How many bytes each takes.
+/// The size of each message.
 pub(crate) const BYTES: usize = 1 + 16 + 8;
 
 /// See the [module](self).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum UrgentMessage {
-    /// What runs under this id is to stop, and what it has submitted with it.
+    /// Cancel this task or call, and the work that it has submitted.
     Cancel(TaskId),
-    /// The same; what it has submitted goes on.
+    /// Cancel this task or call. The work that it has submitted goes on.
     CancelAlone(TaskId),
-    /// What runs under this id may not wait for others: as many as this do already.
+    /// This task or call may not wait for other work: `limit` of them wait already.
     DenyWait { task: TaskId, limit: usize },
-    /// Of the items of what runs under this id, or is about to, so many were taken in all.
+    /// `count` items of this task or call were consumed in all. It runs or is about to.
     ItemsTaken { task: TaskId, count: u32 },
 }
 
 impl UrgentMessage {
-    /// As it travels: what it is, the task, and a number.
+    /// Encodes the message: its kind, the task, and a number.
     pub fn encode(self) -> [u8; BYTES] {
         let (kind, task, number) = match self {
             UrgentMessage::Cancel(task) => (0, task, 0),
@@ -34,7 +34,7 @@ impl UrgentMessage {
         bytes
     }
 
-    /// What came, if it is anything that is asked.
+    /// Decodes a message. Returns `None` if its kind is unknown.
     pub fn decode(bytes: [u8; BYTES]) -> Option<UrgentMessage> {
         let task = bytes[1..17].try_into().expect("sixteen bytes are sixteen");
         let task = TaskId::from_u128(u128::from_be_bytes(task));

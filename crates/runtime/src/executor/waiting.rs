@@ -1,4 +1,5 @@
-//! User code that waits for other work. Its CPUs are free meanwhile, if its worker lets one more wait.
+//! User code that waits for other work. It lends its CPU meanwhile, if its worker allows one more
+//! waiting task.
 
 use super::process::Waiter;
 use super::run::ExecutorReport;
@@ -9,31 +10,31 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::task::{self, Poll, Wake, Waker};
 use std::time::{Duration, Instant};
 
-/// One time that something waits. Nobody refuses it outside of tasks and calls.
+/// One wait. Only a wait in a task or call can be refused.
 #[derive(Clone, Debug, Default)]
 pub struct BlockingWait {
     waiter: Arc<Waiter>,
-    /// So many may wait and do: this one may not.
+    /// Set to the limit if as many tasks wait already, so this one may not.
     refused: Arc<OnceLock<usize>>,
 }
 
 impl BlockingWait {
-    /// Who waits: rung also if it may not go on.
+    /// Returns the waiting thread. It is also notified if it may not keep waiting.
     pub fn waiter(&self) -> &Arc<Waiter> {
         &self.waiter
     }
 
-    /// Why it may not go on, if it may not.
+    /// Returns why it may not keep waiting, if it may not.
     pub fn error(&self) -> Option<Error> {
         let limit = self.refused.get()?;
         Some(Error::exhausted(format!(
-            "{limit} tasks of this worker wait for others, and no more may (max_blocked_executors): have fewer \
-             wait at a time, or say MARLINE_MAX_BLOCKED_EXECUTORS where workers start"
+            "{limit} tasks of this worker wait for others, which is the limit (max_blocked_executors): have fewer \
+             wait at a time, or set MARLINE_MAX_BLOCKED_EXECUTORS for the worker"
         )))
     }
 }
 
-/// What a task or call waits in now, if it does.
+/// The current wait of a task or call, if it waits.
 #[derive(Clone, Debug, Default)]
 pub(super) struct CurrentWait(Arc<Mutex<Option<BlockingWait>>>);
 
@@ -42,8 +43,9 @@ impl CurrentWait {
         self.0.lock().expect("nothing panics under it")
     }
 
-    /// The worker has as many that wait as it may. If this is about a wait that is over, it ends the one after
-    /// it: that there were too many is true of it, too, give or take a moment.
+    /// Refuses the wait: the worker has as many waiting tasks as it may have. If the wait that this
+    /// is about is over already, this ends the next one. That is fair: there were too many waiting
+    /// tasks a moment ago.
     pub fn refuse(&self, limit: usize) {
         let wait = self.now().clone();
         if let Some(wait) = wait {
@@ -53,12 +55,13 @@ impl CurrentWait {
     }
 }
 
-/// Waits for other work. If it is a task that waits, its CPUs are free meanwhile; if it may not, it is told.
+/// Calls `wait`, which waits for other work. A task lends its CPU meanwhile. If it may not wait,
+/// [`BlockingWait::error`] says so.
 pub fn wait_lending_cpu<R>(wait: impl FnOnce(&BlockingWait) -> R) -> R {
     let Some(context) = context() else { return wait(&BlockingWait::default()) };
     let attempt = AttemptId { task: context.task, attempt: context.attempt };
     let Teller(tell) = context.tell;
-    // A signal's handler may wait while its task does.
+    // A signal handler may wait while its task waits.
     let this = BlockingWait::default();
     let outer = context.waiting.now().replace(this.clone());
     tell(ExecutorReport::Blocked { attempt, blocked: true });
@@ -71,13 +74,13 @@ pub fn wait_lending_cpu<R>(wait: impl FnOnce(&BlockingWait) -> R) -> R {
 /// Re-check the clock at least this often, where there is no deadline.
 const LONGEST: Duration = Duration::from_secs(60 * 60);
 
-/// Polls until there is something, or the deadline passes: then nothing. A task that has to wait lends its CPU as
-/// [`blocking`] says; if it may not wait, this fails.
+/// Polls until there is a result, or returns `None` after the deadline. A task that has to wait
+/// lends its CPU as in [`wait_lending_cpu`]. If it may not wait, this fails.
 pub(crate) fn poll_until<R>(
     deadline: Option<Instant>,
     mut poll: impl FnMut(&mut task::Context<'_>) -> Poll<R>,
 ) -> Result<Option<R>, Error> {
-    // The worker hears nothing of a wait for what has come already.
+    // The worker is not told of a wait for a result that is there already.
     if let Poll::Ready(came) = poll(&mut task::Context::from_waker(Waker::noop())) {
         return Ok(Some(came));
     }
@@ -85,7 +88,7 @@ pub(crate) fn poll_until<R>(
         let waker = Waker::from(Arc::new(RingsOnWake(wait.waiter().clone())));
         let mut cx = task::Context::from_waker(&waker);
         loop {
-            // Before the poll: whatever comes after the poll rings again.
+            // Before the poll: a result that comes after the poll notifies again.
             wait.waiter().begin_again();
             if let Poll::Ready(came) = poll(&mut cx) {
                 return Ok(Some(came));
@@ -102,7 +105,7 @@ pub(crate) fn poll_until<R>(
     })
 }
 
-/// Rings the waiter of a thread that polls.
+/// Notifies the waiter of a thread that polls.
 struct RingsOnWake(Arc<Waiter>);
 
 impl Wake for RingsOnWake {
@@ -147,18 +150,18 @@ mod tests {
             Poll::<()>::Pending
         });
         assert_eq!(nothing, Ok(None));
-        assert!((5..20).contains(&polls.get()), "it sleeps when nobody wakes it: {}", polls.get());
+        assert!((5..20).contains(&polls.get()), "it sleeps until it is woken: {}", polls.get());
         assert!(Instant::now() >= soon);
     }
 
     #[test]
     fn a_poll_is_woken_by_another_thread() {
-        let (tell, mut told) = marline_channel::oneshot();
-        let mut tell = Some(tell);
+        let (sender, mut receiver) = marline_channel::oneshot();
+        let mut sender = Some(sender);
         let came = poll_until(None, |cx| {
-            let polled = std::pin::Pin::new(&mut told).poll(cx);
-            if let Some(tell) = tell.take() {
-                thread::spawn(move || tell.send(7));
+            let polled = std::pin::Pin::new(&mut receiver).poll(cx);
+            if let Some(sender) = sender.take() {
+                thread::spawn(move || sender.send(7));
             }
             polled
         });

@@ -1,9 +1,10 @@
-//! What a worker and an executor that is a process say to each other: the same messages as between a
-//! controller and a worker, without a link. Each is preceded by its length, four bytes, big-endian.
+//! The messages between a worker and an executor process. They are the messages between a
+//! controller and a worker, without a link. Each is preceded by its length: four bytes, big-endian.
 //!
-//! To the executor: `assign_task`, `instantiate_actor`, `execute_actor_method`. From it: `joined` when
-//! it is up, `attempt_yielded` and `attempt_ended` for tasks and calls, `actor_ready` or `actor_failed`, `actor_destroyed` when the
-//! actor ends itself, and `blocked`, `resumed`, `dropped`.
+//! - To the executor: `assign_task`, `instantiate_actor`, `execute_actor_method`.
+//! - From the executor: `joined` when it is up, `attempt_yielded` and `attempt_ended` for tasks and
+//!   calls, `actor_ready` or `actor_failed`, `actor_destroyed` when the actor ends itself, and
+//!   `blocked`, `resumed`, `dropped`.
 
 use super::run::{Command, ExecutorReport};
 use crate::net::MAX_MESSAGE_BYTES;
@@ -31,7 +32,7 @@ fn frame(wire: &v1::Message) -> Vec<u8> {
     bytes
 }
 
-/// What an executor is told, as it travels.
+/// Encodes a command to an executor.
 pub(super) fn encode_command(command: Command) -> Vec<u8> {
     match command {
         Command::Run { spec, attempt, values, grant } => {
@@ -47,7 +48,7 @@ pub(super) fn encode_command(command: Command) -> Vec<u8> {
     }
 }
 
-/// What an executor is told.
+/// Decodes a command to an executor.
 pub(super) fn decode_command(frame: Bytes) -> Result<Command, Error> {
     let wire = decode(frame)?;
     match convert::decode_message(wire, Direction::ControllerToWorker)? {
@@ -60,18 +61,18 @@ pub(super) fn decode_command(frame: Bytes) -> Result<Command, Error> {
         Message::ToWorker(ToWorker::Execute { spec, attempt, epoch: _, values }) => {
             Ok(Command::Call { spec, attempt, values })
         }
-        message => Err(Error::invalid(format!("this is not said to an executor: {message:?}"))),
+        message => Err(Error::invalid(format!("no command to an executor: {message:?}"))),
     }
 }
 
-/// The executor is up.
+/// Encodes the report that the executor is up.
 pub(super) fn encode_ready() -> Vec<u8> {
     encode(Message::FromWorker(FromWorker::Joined))
 }
 
-/// What an executor says, as it travels.
-pub(super) fn encode_report(said: ExecutorReport) -> Vec<u8> {
-    encode(Message::FromWorker(match said {
+/// Encodes a report of an executor.
+pub(super) fn encode_report(report: ExecutorReport) -> Vec<u8> {
+    encode(Message::FromWorker(match report {
         ExecutorReport::RunEnded { attempt, end }
         | ExecutorReport::CallFinished { attempt, end } => {
             let (kept, ran_for, next) = (end.still_held, Duration::ZERO, None);
@@ -102,11 +103,11 @@ pub(super) fn encode_report(said: ExecutorReport) -> Vec<u8> {
     }))
 }
 
-/// What an executor says.
+/// Decodes a report of an executor.
 pub(super) fn decode_report(frame: Bytes) -> Result<FromWorker, Error> {
     match convert::decode_message(decode(frame)?, Direction::WorkerToController)? {
         Message::FromWorker(message) => Ok(message),
-        message => Err(Error::invalid(format!("this is not said by an executor: {message:?}"))),
+        message => Err(Error::invalid(format!("no report of an executor: {message:?}"))),
     }
 }
 
@@ -114,7 +115,7 @@ fn decode(frame: Bytes) -> Result<v1::Message, Error> {
     v1::Message::decode(frame).map_err(|error| Error::invalid(format!("a broken message: {error}")))
 }
 
-/// Takes the first whole frame off what was read.
+/// Takes the first complete frame from the bytes that were read.
 pub(super) fn next_frame(read: &mut BytesMut) -> Result<Option<Bytes>, Error> {
     if read.len() < LENGTH_BYTES {
         return Ok(None);

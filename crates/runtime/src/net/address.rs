@@ -1,4 +1,5 @@
-//! Where others are: which addresses make sense, and why nobody answers at one, in words.
+//! Addresses of other processes: which ones are valid, and why a process cannot be reached, as text
+//! for the user.
 
 use super::handshake;
 use marline_core::error::{Error, ErrorKind, Ran};
@@ -9,10 +10,10 @@ use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use tonic::{Code, Status};
 
-/// What to do where nobody answers.
+/// What the user can do when an address cannot be reached.
 const NEXT: &str = "start a cluster with `marline up`, or check the address";
 
-/// Whether somebody could be at this address: `HOST:PORT` or `unix:/path`.
+/// Checks that an address has a valid form: `HOST:PORT` or `unix:/path`.
 pub fn check_address(address: &str) -> Result<(), Error> {
     let makes_sense = match address.strip_prefix("unix:") {
         Some(path) => !path.trim_start_matches('/').is_empty(),
@@ -22,7 +23,7 @@ pub fn check_address(address: &str) -> Result<(), Error> {
         return Ok(());
     }
     let expected = "expected HOST:PORT or unix:/path, such as 127.0.0.1:7420";
-    Err(Error::invalid(format!("{address:?} is no address: {expected}")))
+    Err(Error::invalid(format!("{address:?} is not an address: {expected}")))
 }
 
 fn is_host_and_port(text: &str) -> bool {
@@ -40,23 +41,23 @@ fn is_host(text: &str) -> bool {
     !text.is_empty() && text.chars().all(of_name)
 }
 
-/// Why something did not work, and what helps.
+/// Why this process could not connect, and whether another attempt may help.
 pub(crate) struct ConnectError {
     pub error: Error,
-    /// Waiting helps: a controller may be about to start.
+    /// Whether another attempt may help: a controller may be about to start.
     pub is_retryable: bool,
 }
 
 impl ConnectError {
-    /// What the transport says by itself means that nobody of a cluster was reached. Nothing if somebody
-    /// was, and said this.
+    /// Explains a status that the transport made itself: no process of a cluster was reached.
+    /// Returns `None` if the status is the reply of a process of a cluster.
     pub fn of_transport(address: &str, status: &Status) -> Option<ConnectError> {
         if !status.details().is_empty() {
             return None;
         }
         if status.message().contains("grpc-status header missing") {
             let words =
-                format!("what answers at {address} is no part of a cluster: check the address");
+                format!("another program answers at {address}, not Marline: check the address");
             return Some(ConnectError {
                 error: Error::unavailable(Ran::No, words),
                 is_retryable: false,
@@ -74,7 +75,7 @@ impl ConnectError {
         })
     }
 
-    /// Why no connection could be made to this address.
+    /// Explains why no connection could be made to this address.
     pub fn of_dialling(address: &str, cause: &io::Error) -> ConnectError {
         if let Some(refused) = handshake::rejection(cause) {
             let words = format!("{address}: {}", refused.message());
@@ -84,20 +85,21 @@ impl ConnectError {
         ConnectError { error: nobody_answers(address, &why), is_retryable: may_pass }
     }
 
-    /// Somebody answered with an error: trying again helps only if that says that it may.
+    /// Wraps an error that a process of the cluster replied. Another attempt helps only if its kind
+    /// is `Unavailable`.
     pub fn from_reply(error: Error) -> ConnectError {
         let may_pass = error.kind() == ErrorKind::Unavailable;
         ConnectError { error, is_retryable: may_pass }
     }
 }
 
-/// The error of somebody who is alone.
+/// Returns the error for an address at which no process of a cluster answers.
 pub(crate) fn nobody_answers(address: &str, why: &str) -> Error {
-    // Whether anything was done before the connection broke is not known here.
-    Error::unavailable(Ran::Maybe, format!("nobody answers at {address} ({why}): {NEXT}"))
+    // This function does not know whether work was done before the connection broke.
+    Error::unavailable(Ran::Maybe, format!("no cluster answers at {address} ({why}): {NEXT}"))
 }
 
-/// What the system said, below all that others made of it.
+/// Returns the operating system's error, the innermost of the chain of sources.
 fn deepest(status: &Status) -> Option<&io::Error> {
     let mut found = None;
     let mut next = std::error::Error::source(status);
@@ -108,7 +110,7 @@ fn deepest(status: &Status) -> Option<&io::Error> {
     found
 }
 
-/// In words, and whether waiting helps.
+/// Describes the cause in words, and returns whether waiting may help.
 fn why(address: &str, cause: &io::Error) -> (String, bool) {
     let text = cause.to_string();
     match cause.kind() {
@@ -118,23 +120,26 @@ fn why(address: &str, cause: &io::Error) -> (String, bool) {
         io::ErrorKind::NotFound => ("no such file".into(), true),
         io::ErrorKind::NotADirectory => ("not a folder".into(), false),
         io::ErrorKind::PermissionDenied => ("permission denied".into(), false),
-        // A name may become known when whoever has it starts.
-        _ if text.contains("failed to lookup address") => ("the name is not known".into(), true),
+        // A name may become known when the machine of that name starts.
+        _ if text.contains("failed to lookup address") => ("unknown host name".into(), true),
         _ => (text, true),
     }
 }
 
-/// Whether a socket could be made where this one is looked for.
+/// Returns whether the folder of the socket exists, so that a process could create the socket
+/// there.
 fn has_folder(address: &str) -> bool {
     let path = address.strip_prefix("unix:").map(|path| Path::new(path.trim_start_matches("//")));
     let folder = path.and_then(Path::parent);
     folder.is_none_or(|folder| folder.as_os_str().is_empty() || folder.is_dir())
 }
 
-/// The longest path that a socket can have.
+/// The longest path of a socket, in bytes: `sun_path` of unix(7) has 108 bytes, one of them a final
+/// zero.
 const MAX_SOCKET_PATH: usize = 107;
 
-/// A path that a socket can have, for one that may be too long for it; good as long as the descriptor lives.
+/// Returns a path to the same socket that is short enough for the kernel. A long path goes through
+/// the descriptor of its folder, and is valid as long as that descriptor is open.
 pub(crate) fn short_path(path: &Path) -> io::Result<(Option<File>, PathBuf)> {
     let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else {
         return Ok((None, path.into()));

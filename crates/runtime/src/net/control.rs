@@ -1,8 +1,9 @@
-//! The unary operations, as any gRPC client calls them: each request is decoded, asked of the node under
-//! its lock, and the answer encoded. What is decided is decided in `marline-core`; here are the limits
-//! of what one request may ask for.
+//! The unary operations, for any gRPC client. Each operation decodes its request, calls the node
+//! under its lock, and encodes the answer. `marline-core` decides; this module limits what one
+//! request may ask for.
 //!
-//! One file per family: `session.rs`, `task.rs`, `actor.rs`, `cluster.rs`, `log.rs`.
+//! One file for each family: `session.rs`, `task.rs`, `actor.rs`, `object.rs`, `cluster.rs`,
+//! `log.rs`.
 
 mod actor;
 mod cluster;
@@ -21,12 +22,14 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 use tonic::{Request, Response, Status};
 
-/// How many entries a list has that names no limit, and the most it can have.
+/// How many entries a list has if the request sets no limit.
 const DEFAULT_PAGE: usize = 100;
+/// The most entries that a request can ask for.
 const MAX_PAGE: usize = 1_000;
-/// The most tasks that one request waits for.
+/// The most tasks that one request can wait for.
 const MAX_WAIT_TASKS: usize = 10_000;
-/// The longest that one request waits: shorter than what proxies let a silent request live.
+/// The longest wait of one request: shorter than the time for which proxies keep a silent request
+/// open.
 const MAX_WAIT: Duration = Duration::from_secs(60);
 
 /// See the [module](self).
@@ -45,43 +48,44 @@ impl ControlService {
         self.node.upgrade().ok_or_else(gone)
     }
 
-    /// What only a controller knows.
+    /// Fails unless this node hosts the controller.
     fn require_controller(&self) -> Result<(), Error> {
         self.node()?.with_controller(|_| ())
     }
 
-    /// What every node knows of itself.
+    /// Allows an operation that every node answers about itself.
     fn allow_any_node(&self) -> Result<(), Error> {
         Ok(())
     }
 }
 
-/// How many entries are asked for.
+/// Returns how many entries the request asks for.
 fn page(limit: u32) -> Result<usize, Error> {
     match limit as usize {
         0 => Ok(DEFAULT_PAGE),
         limit if limit <= MAX_PAGE => Ok(limit),
         limit => Err(Error::too_large(format!(
-            "{limit} entries were asked for, the limit is {MAX_PAGE} (MAX_PAGE)"
+            "the request asks for {limit} entries, the limit is {MAX_PAGE} (MAX_PAGE)"
         ))),
     }
 }
 
-/// The first `limit` of a list that was asked for one more. Says whether there was one.
+/// Cuts a list to `limit` entries. The caller asked for one entry more: returns whether there was
+/// one.
 fn cut<T>(mut list: Vec<T>, limit: usize) -> (Vec<T>, bool) {
     let more = list.len() > limit;
     list.truncate(limit);
     (list, more)
 }
 
-/// How long a request is to wait.
+/// Returns how long the request may wait.
 fn time(milliseconds: u64) -> Result<Duration, Error> {
     let time = Duration::from_millis(milliseconds);
     if time <= MAX_WAIT {
         return Ok(time);
     }
     Err(Error::too_large(format!(
-        "timeout_ms is {milliseconds}, the limit is {} (MAX_WAIT): wait again when it is over",
+        "timeout_ms is {milliseconds}, the limit is {} (MAX_WAIT): wait in several requests",
         MAX_WAIT.as_millis()
     )))
 }
@@ -92,7 +96,8 @@ fn answer<T>(result: Result<T, Error>) -> Answer<T> {
     result.map(Response::new).map_err(to_status)
 }
 
-/// Hands each operation to the method of the same name, where it can be asked.
+/// Implements each operation by the method of the same name, after the check of where it is
+/// allowed.
 macro_rules! operations {
     ($($name:ident: $request:ident -> $reply:ident, $asked:ident $(, $wait:ident)?;)+) => {
         #[tonic::async_trait]

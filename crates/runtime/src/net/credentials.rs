@@ -1,20 +1,21 @@
-//! What a process knows of its cluster that others must not: the token, and which start of which cluster it belongs to.
+//! The secrets of a process: the cluster's token, and the start of the cluster that the process
+//! belongs to.
 
 use marline_core::id::{ClusterId, ControllerEpoch};
 use std::sync::{Arc, Mutex};
 
-/// The cluster's token, if it has one.
+/// The cluster's token. `None` if the cluster has no token.
 pub(crate) type Token = Option<Arc<str>>;
 
-/// One start of one cluster's controller.
+/// The identity of a cluster, and of one start of its controller.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct ClusterIdentity {
     pub cluster: ClusterId,
     pub epoch: ControllerEpoch,
 }
 
-/// The token of this process's cluster, and which cluster that is. A worker changes both when it joins another cluster;
-/// all clones see the change.
+/// The token of this process's cluster, and the identity of that cluster. A worker changes both
+/// when it joins another cluster. All clones see the change.
 #[derive(Clone, Default)]
 pub(crate) struct Credentials(Arc<Mutex<CredentialsState>>);
 
@@ -25,12 +26,13 @@ struct CredentialsState {
 }
 
 impl Credentials {
-    /// The secret of a process that has not joined yet: it lets nobody in.
+    /// Creates the credentials of a process that has not joined a cluster yet: it accepts no
+    /// connection.
     pub fn new(token: Token) -> Credentials {
         Credentials(Arc::new(Mutex::new(CredentialsState { token, incarnation: None })))
     }
 
-    /// The secret of a process that belongs to a cluster.
+    /// Creates the credentials of a process that belongs to a cluster.
     pub fn of(token: Token, incarnation: ClusterIdentity) -> Credentials {
         let incarnation = Some(incarnation);
         Credentials(Arc::new(Mutex::new(CredentialsState { token, incarnation })))
@@ -40,28 +42,29 @@ impl Credentials {
         what(&mut self.0.lock().expect("nothing panics under it"))
     }
 
-    /// The token with which this process connects to others.
+    /// Returns the token with which this process connects to others.
     pub fn token(&self) -> Token {
         self.with(|known| known.token.clone())
     }
 
-    /// The process is about to join a cluster that has another token. Until it has joined, it lets nobody in.
+    /// Replaces the token before the process joins another cluster. Until it has joined, the
+    /// process accepts no connection.
     pub fn replace_token(&self, token: Token) {
         self.with(|known| *known = CredentialsState { token, incarnation: None });
     }
 
-    /// The process has joined this cluster.
+    /// Sets the cluster that the process has joined.
     pub fn joined(&self, incarnation: ClusterIdentity) {
         self.with(|known| known.incarnation = Some(incarnation));
     }
 
-    /// What those who connect must know; nothing while this process belongs to no cluster.
+    /// Returns what a peer must prove to connect. `None` while this process belongs to no cluster.
     pub fn required_from_peers(&self) -> Option<(Token, ClusterIdentity)> {
         self.with(|known| Some((known.token.clone(), known.incarnation?)))
     }
 }
 
-/// The secret of a process that tests let others connect to.
+/// Returns credentials for a process of a test that accepts connections.
 #[cfg(test)]
 pub(crate) fn test_secret(token: &str) -> Credentials {
     let incarnation =

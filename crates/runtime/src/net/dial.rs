@@ -1,5 +1,5 @@
-//! What a node dials: the controller it joins, and the workers its clients call. A broken connection is
-//! made again until its link is gone.
+//! The connections that a node makes: to the controller that it joins, and to the workers that its
+//! clients call. A broken connection is made again until its link is gone.
 
 use super::address::{ConnectError, check_address, nobody_answers};
 use super::credentials::{ClusterIdentity, Token};
@@ -28,17 +28,17 @@ use tonic::codegen::Service;
 use tonic::codegen::http::Uri;
 use tonic::transport::{Channel, Endpoint};
 
-/// The first wait before a connection is made again; each further one is twice as long.
+/// The pause before the first attempt to connect again. Each further pause is twice as long.
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
-/// The longest.
+/// The longest pause between two attempts to connect.
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
-/// What carries gRPC requests of this process. No request carries a credential: both ends of the connection have proved
-/// before that they know the token.
+/// The channel of this process's gRPC requests. Requests carry no credential: both ends of the
+/// connection have proved in the handshake that they know the token.
 pub(crate) type GrpcChannel = Channel;
 type Client = LinksClient<GrpcChannel>;
 
-/// Makes such connections.
+/// Makes the connections of a [`GrpcChannel`].
 #[derive(Clone)]
 struct Connector {
     address: Arc<str>,
@@ -69,11 +69,11 @@ fn client(found: &FoundController) -> Result<Client, Error> {
         .max_encoding_message_size(MAX_MESSAGE_BYTES))
 }
 
-/// Connects when it is needed. To be called where the runtime for input and output is.
+/// Creates a channel that connects when it is first used. Must be called inside the I/O runtime.
 pub(crate) fn grpc_channel(address: &str, token: Token) -> Result<GrpcChannel, Error> {
     check_address(address)?;
     let connector = Connector { address: address.into(), token };
-    // The connector knows where to connect: the URI is what requests say they are for.
+    // The connector has the address: the URI is only the authority that requests name.
     let endpoint = Endpoint::from_static("http://marline")
         .http2_keep_alive_interval(KEEP_ALIVE)
         .keep_alive_timeout(KEEP_ALIVE)
@@ -83,8 +83,8 @@ pub(crate) fn grpc_channel(address: &str, token: Token) -> Result<GrpcChannel, E
     Ok(endpoint.connect_with_connector_lazy(connector))
 }
 
-/// Joins a controller elsewhere, and keeps the membership up. Blocks until it has joined once, or
-/// `patience` is over.
+/// Joins a controller elsewhere, and keeps the membership up. Blocks until the node has joined
+/// once, the attempt has failed for good, or `patience` is over.
 pub(crate) fn join(
     node: &Arc<Node>,
     membership: Membership,
@@ -97,25 +97,26 @@ pub(crate) fn join(
     node.set_upstream(&membership, &found.address);
     let (tell, mut told) = marline_channel::oneshot();
     let weak = Arc::downgrade(node);
-    // What is said if patience is over before the first answer.
+    // The error to return if `patience` is over before the first answer.
     let error = Arc::new(Mutex::new(nobody_answers(&found.address, "timed out")));
     let first = First { tell, error: error.clone() };
     io().spawn(stay(weak, membership, found, client, first));
     let answer = told.recv().timeout(patience).wait();
     let answer =
         answer.unwrap_or_else(|_| Err(error.lock().expect("nothing panics under it").clone()));
-    // Whoever has not joined has had nothing run.
+    // This process has not joined: the cluster has run nothing for it.
     answer.map_err(|error| error.ran(Ran::No))
 }
 
-/// Whoever waits for the first answer.
+/// The caller of [`join`], which waits for the first answer.
 struct First {
     tell: marline_channel::oneshot::Sender<Result<(), Error>>,
-    /// Why there is none yet.
+    /// Why there is no answer yet.
     error: Arc<Mutex<Error>>,
 }
 
-/// Joins, stays connected, and joins again when the session is over: where the controller is by then.
+/// Joins, stays connected, and joins again when the session is over, at the address that the
+/// controller has by then.
 async fn stay(
     node: Weak<Node>,
     membership: Membership,
@@ -137,7 +138,7 @@ async fn stay(
         }
         let there = look_again(&node, &membership, &mut found, &mut client).await;
         let joined = match there {
-            Ok(()) => ask(&mut client, &found.nearest, &membership, request).await,
+            Ok(()) => request_join(&mut client, &found.nearest, &membership, request).await,
             Err(error) => Err(ConnectError::from_reply(error)),
         };
         match joined {
@@ -164,7 +165,7 @@ async fn stay(
                 if error.kind() == ErrorKind::Denied
                     && membership.upstream.find_again(&found).await.is_ok_and(|now| now != found)
                 {
-                    continue; // Its record was written after it was looked for: it has the token.
+                    continue; // The record was written after the lookup: it has the right token.
                 }
                 if let Some(waits) = first.take_if(|_| !may_pass) {
                     let _ = waits.tell.send(Err(error));
@@ -180,7 +181,7 @@ async fn stay(
     }
 }
 
-/// Looks where the controller is now: it may be another process than before.
+/// Looks up where the controller is now: it may be another process than before.
 async fn look_again(
     node: &Weak<Node>,
     membership: &Membership,
@@ -202,8 +203,8 @@ async fn look_again(
     Ok(())
 }
 
-/// Asks to be let in.
-async fn ask(
+/// Sends a request to join.
+async fn request_join(
     client: &mut Client,
     address: &str,
     membership: &Membership,
@@ -226,7 +227,8 @@ fn note(node: &Weak<Node>, membership: &Membership, words: String) {
     }
 }
 
-/// When to ask: whoever asks to join has stopped whatever it did before. Nothing if it is to leave.
+/// Waits until the shell may send a request to join: it must have stopped everything that it did in
+/// its last session. Returns the time of the request. `None` if the shell must not join any more.
 async fn ask_when_still(node: &Weak<Node>, shell: Shell) -> Option<Time> {
     loop {
         match node.upgrade()?.wants_to_join(shell) {
@@ -237,7 +239,7 @@ async fn ask_when_still(node: &Weak<Node>, shell: Shell) -> Option<Time> {
     }
 }
 
-/// Keeps a client's link to a worker connected.
+/// Keeps a client's link to a worker connected, on an I/O thread.
 pub(crate) fn connect_to_host(
     node: Weak<Node>,
     me: Session,
@@ -250,8 +252,8 @@ pub(crate) fn connect_to_host(
     });
 }
 
-/// Makes connections for a link as long as the link is there. If it is the link to a controller whose
-/// process can be seen, and that process is gone, its session is over.
+/// Makes connections for a link as long as the link exists. If the link goes to a controller whose
+/// process can be watched, and that process is dead, ends the session of the link.
 async fn keep_connected(
     node: &Weak<Node>,
     which: LinkId,
@@ -273,7 +275,7 @@ async fn keep_connected(
         }
         if let Ok(dialled) = FrameConnection::dial(address, token).await {
             let outbox = dialled.outbox();
-            // Whoever pushes next flushes it too.
+            // Ignore the result: `flush` below sends the frame.
             let _ = outbox.push(Frame::Attach { session: me, connection, host }, SendPriority::Now);
             let wanted = node
                 .upgrade()
@@ -306,7 +308,7 @@ mod tests {
     fn try_to_join(address: &str, patience: Duration) -> Error {
         let node = Node::new();
         let membership = Membership {
-            shell: Shell::Client(node.seat_client(address, None)),
+            shell: Shell::Client(node.add_client_shell(address, None)),
             session_id: crate::new_session_id(),
             role: Role::Client,
             upstream: Upstream::At { address: address.into(), token: None },
@@ -320,7 +322,7 @@ mod tests {
     fn when_patience_is_over_the_last_cause_is_said() {
         let folder = tempfile::tempdir().unwrap();
         let socket = format!("unix:{}", folder.path().join("socket").display());
-        // One that takes connections, and says nothing.
+        // A listener that accepts connections and never answers.
         let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let silent = silent.local_addr().unwrap().to_string();
         let cases = [
@@ -331,7 +333,7 @@ mod tests {
         for (address, why) in cases {
             let error = try_to_join(address, Duration::from_millis(300));
             assert_eq!((error.kind(), error.may_have_run()), (ErrorKind::Unavailable, false));
-            let said = format!("nobody answers at {address} ({why})");
+            let said = format!("no cluster answers at {address} ({why})");
             assert!(error.message().contains(&said), "{error}");
         }
     }

@@ -1,12 +1,12 @@
-//! Plain connections: links between our own processes without gRPC around them. They arrive at the same
-//! address; the first byte tells them apart.
+//! Frame connections: links between Marline processes without gRPC around them. They arrive at the
+//! same address as gRPC connections; the first byte tells them apart.
 //!
-//! After the [handshake](super::handshake) come messages of `Frames`, each after four bytes of length; the first
-//! frame is `Attach`, as on a gRPC stream, and what follows is the same.
+//! After the [handshake] come messages of type `Frames`, each after its length in
+//! four bytes. The first frame is `Attach`, as on a gRPC stream, and the rest is the same as there.
 //!
-//! *Why.* A message costs one write, by the thread that has something to say, instead of waking a thread
-//! that writes; and a read hands over all that has come. Acknowledgements, and what nobody waits for,
-//! leave with whatever leaves next, or after [`LAZY`].
+//! *Why not gRPC.* The thread that has a message writes it with one system call, instead of waking
+//! a thread that writes. One read hands over all bytes that have arrived. Acknowledgements, and
+//! messages that no process waits for, leave with the next message, or after [`LAZY`].
 
 use super::credentials::{ClusterIdentity, Token};
 use super::handshake::{self, AUTHENTICATE_WITHIN, ConnectionKind};
@@ -30,16 +30,16 @@ use tokio::net::{TcpStream, UnixStream};
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until, timeout};
 
-/// How long what nobody waits for may stay.
+/// The longest delay of a frame that no process waits for.
 const LAZY: Duration = Duration::from_millis(5);
-/// How long a connection may take to bring its first frame, and to take what is still to be said at its end.
+/// The time limit for the first frame of a connection, and for writing the last frames at its end.
 pub(super) const PATIENCE: Duration = Duration::from_secs(10);
-/// The longest token.
+/// The longest token, in bytes.
 pub(crate) const MAX_TOKEN_BYTES: usize = 4 << 10;
-/// How much room there is to read into, at least.
+/// The least free space in the buffer before a read, in bytes.
 const READ_BYTES: usize = 64 << 10;
 
-/// A connected socket of either kind.
+/// A connected socket, TCP or Unix.
 pub(crate) enum Socket {
     Tcp(TcpStream),
     Unix(UnixStream),
@@ -59,8 +59,8 @@ impl Socket {
         }
     }
 
-    /// Connects, and proves both ways: the process there knows the token, and so does this one. Says which cluster that
-    /// process belongs to.
+    /// Connects and does the handshake: both processes prove that they know the token. Returns the
+    /// cluster that the other process belongs to.
     pub async fn dial(
         address: &str,
         kind: ConnectionKind,
@@ -72,7 +72,8 @@ impl Socket {
         Ok((socket, incarnation))
     }
 
-    /// Small messages leave at once, and a peer that has vanished is noticed.
+    /// Wraps a TCP socket. Sets it to send small messages at once, and to notice a peer that has
+    /// vanished.
     pub fn tcp(socket: TcpStream) -> Socket {
         let _ = socket.set_nodelay(true);
         let _ = sockopt::set_socket_keepalive(&socket, true);
@@ -83,7 +84,7 @@ impl Socket {
         Socket::Tcp(socket)
     }
 
-    /// For a thread that blocks.
+    /// Converts the socket for a thread that blocks.
     pub(super) fn into_std(self) -> io::Result<transfer::BlockingSocket> {
         match self {
             Socket::Tcp(socket) => socket.into_std().map(transfer::BlockingSocket::Tcp),
@@ -91,7 +92,7 @@ impl Socket {
         }
     }
 
-    /// Looks at what has come and leaves it there.
+    /// Copies received bytes without removing them from the socket.
     pub(super) fn peek(&self, into: &mut [u8]) -> io::Result<usize> {
         let peek = || Ok(rustix::net::recv(self, into, RecvFlags::PEEK)?.0);
         match self {
@@ -128,7 +129,7 @@ impl Socket {
         }
     }
 
-    /// Ends both directions; what has come can still be read.
+    /// Ends both directions. Bytes that have arrived can still be read.
     fn end(&self) {
         let _ = match self {
             Socket::Tcp(socket) => shutdown(socket, Shutdown::Both),
@@ -171,7 +172,7 @@ impl AsyncWrite for Socket {
         }
     }
     fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Poll::Ready(Ok(())) // A socket keeps nothing back.
+        Poll::Ready(Ok(())) // A socket has no buffer to flush.
     }
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self.get_mut() {
@@ -181,15 +182,16 @@ impl AsyncWrite for Socket {
     }
 }
 
-/// The end of a connection that writes. Any thread may; one at a time does.
+/// The writing side of a connection. Any thread may write, one at a time.
 pub(crate) struct FrameWriter {
     socket: Socket,
-    /// Encoded, and not taken by the socket yet.
+    /// Encoded bytes that the socket has not taken yet.
     rest: Mutex<BytesMut>,
-    /// Something is to be written by the connection's own task, or it is to end.
+    /// Wakes the connection's own task, to write or to end.
     woken: Notify,
-    /// Something lazy waits.
+    /// Whether a lazy frame waits.
     lazy: AtomicBool,
+    /// Tells the connection's own task that a lazy frame waits.
     lazily: Notify,
 }
 
@@ -204,7 +206,8 @@ impl FrameWriter {
         })
     }
 
-    /// Writes what is in the outbox, as far as the socket takes it. Says whether it took everything.
+    /// Writes the outbox to the socket as far as the socket takes it. Returns whether nothing is
+    /// left.
     pub(super) fn write(&self, outbox: &Shared) -> bool {
         let mut rest = self.rest.lock().expect("nothing panics under it");
         loop {
@@ -213,8 +216,8 @@ impl FrameWriter {
                     Ok(count) => rest.advance(count),
                     Err(error) if error.kind() == io::ErrorKind::WouldBlock => return false,
                     Err(_) => {
-                        // It is broken: what came before is still read, then whoever reads sees the
-                        // end. What is lost is sent again.
+                        // The connection is broken. The reader still reads the bytes that have
+                        // arrived, and then sees the end. The link sends lost messages again.
                         self.socket.end();
                         rest.clear();
                         while outbox.take().is_some() {}
@@ -233,7 +236,7 @@ impl FrameWriter {
         self.woken.notify_one();
     }
 
-    /// Something lazy was put in.
+    /// Has the connection's own task flush the outbox within [`LAZY`].
     pub(super) fn flush_soon(&self) {
         if !self.lazy.swap(true, Ordering::AcqRel) {
             self.lazily.notify_one();
@@ -252,17 +255,17 @@ fn put(frames: &v1::Frames, into: &mut BytesMut) {
     frames.encode(into).expect("there is room");
 }
 
-/// One connection: what it says, and what it is told.
+/// One connection, with its writer and its read buffer.
 pub(super) struct FrameConnection {
     writer: Arc<FrameWriter>,
     read: BytesMut,
 }
 
-/// What is done with what a connection brings.
+/// The receiver of the frames of one connection.
 pub(super) trait FrameHandler {
-    /// Frames came. Says whether to go on.
+    /// Handles received frames. Returns whether the connection goes on.
     fn received(&mut self, frames: Vec<v1::Frame>) -> bool;
-    /// Some time has passed since something came: what was seen is acknowledged.
+    /// Sends the acknowledgements that are due. Called at most [`LAZY`] after frames arrived.
     fn acknowledge(&mut self);
 }
 
@@ -271,13 +274,13 @@ impl FrameConnection {
         FrameConnection { writer: FrameWriter::new(socket), read: BytesMut::new() }
     }
 
-    /// Connects for a link.
+    /// Makes a connection for a link.
     pub async fn dial(address: &str, token: &Token) -> io::Result<FrameConnection> {
         let (socket, _) = Socket::dial(address, ConnectionKind::Link, token).await?;
         Ok(FrameConnection::new(socket))
     }
 
-    /// Takes one that came, when its first frames have.
+    /// Takes over an accepted connection, once its first frames have arrived.
     pub async fn accept(socket: Socket) -> Option<(FrameConnection, Vec<v1::Frame>)> {
         let mut connection = FrameConnection::new(socket);
         let frames = timeout(PATIENCE, connection.first_message()).await.ok()??;
@@ -306,7 +309,7 @@ impl FrameConnection {
         }
     }
 
-    /// The next message that has come whole.
+    /// Decodes the next message if all of it has arrived.
     fn next_message(&mut self) -> Result<Option<Vec<v1::Frame>>, Error> {
         if self.read.len() < 4 {
             return Ok(None);
@@ -314,7 +317,7 @@ impl FrameConnection {
         let length = (&self.read[..4]).get_u32() as usize;
         if length > MAX_MESSAGE_BYTES {
             return Err(Error::too_large(format!(
-                "a message of {length} bytes, the limit is {MAX_MESSAGE_BYTES} (MAX_MESSAGE_BYTES)"
+                "a message has {length} bytes, the limit is {MAX_MESSAGE_BYTES} (MAX_MESSAGE_BYTES)"
             )));
         }
         if self.read.len() < 4 + length {
@@ -323,7 +326,7 @@ impl FrameConnection {
         }
         self.read.advance(4);
         let frames = v1::Frames::decode(self.read.split_to(length).freeze());
-        let frames = frames.map_err(|error| Error::invalid(format!("broken frames: {error}")))?;
+        let frames = frames.map_err(|error| Error::invalid(format!("invalid frames: {error}")))?;
         Ok(Some(frames.frames))
     }
 
@@ -331,10 +334,10 @@ impl FrameConnection {
         Outbox::plain(self.writer.clone())
     }
 
-    /// Carries what is said until one side ends it, or breaks the rules.
+    /// Reads and writes frames until one side ends the connection, or the peer breaks the protocol.
     pub async fn run(mut self, outbox: &Outbox, mut listener: impl FrameHandler) {
         self.talk(outbox.shared(), &mut listener).await;
-        // What is still to be said, such as that a session is over, is said.
+        // Write the last frames, such as `Over`.
         let writer = self.writer.clone();
         let rest = async {
             while !writer.write(outbox.shared()) && writer.socket.writable().await.is_ok() {}
@@ -348,7 +351,8 @@ impl FrameConnection {
         let mut blocked = false;
         let mut due: Option<Instant> = None;
         loop {
-            // Whatever is ready has its turn: a peer that never pauses does not hold up what it is told.
+            // `select!` picks a ready branch at random: a peer that never pauses does not delay the
+            // writes.
             tokio::select! {
                 more = self.read_more() => {
                     if more.is_none() {

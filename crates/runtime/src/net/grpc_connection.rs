@@ -1,6 +1,6 @@
-//! Connections that carry gRPC. A Marline process has proved before its first request that it knows the token. Any other
-//! client is a stranger until one of its requests carried a good ticket; a stranger's connection ends as others do that
-//! prove nothing.
+//! Connections that carry gRPC. A Marline process has proved that it knows the token before its
+//! first request. Any other client is a stranger until one of its requests carries a valid ticket.
+//! A stranger's connection ends as described in [`unauthenticated`](super::unauthenticated).
 
 use super::frame_connection::Socket;
 use super::handshake::AUTHENTICATE_WITHIN;
@@ -12,17 +12,18 @@ use std::task::{Context, Poll, ready};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tonic::transport::server::Connected;
 
-/// What is known of the peer of a connection.
+/// What the peer of a connection has proved.
 #[derive(Clone)]
 pub(super) enum Authentication {
-    /// It proved that it knows the token.
+    /// The peer proved in a handshake that it knows the token.
     Proved,
-    /// Each of its requests carries a ticket. It has a place among the strangers until the first of them that is good.
+    /// Each request of the peer must carry a ticket. The peer has an entry in the pool of strangers
+    /// until its first request with a valid ticket.
     Asks(Arc<Mutex<Option<PoolEntry>>>),
 }
 
 impl Authentication {
-    /// A request carried a good ticket.
+    /// Records that a request carried a valid ticket.
     pub fn admit(&self) {
         if let Authentication::Asks(place) = self {
             place.lock().expect("nothing panics under it").take();
@@ -41,7 +42,7 @@ impl Authentication {
 pub(super) struct GrpcConnection {
     socket: Socket,
     standing: Authentication,
-    /// Ends when a stranger has to go.
+    /// Ends when a stranger's time is over, or the pool pushes it out.
     goes: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
     has_to_go: bool,
 }
@@ -52,8 +53,8 @@ impl GrpcConnection {
         GrpcConnection { socket, standing: Authentication::Proved, goes: None, has_to_go: false }
     }
 
-    /// A connection of a stranger. To be called where there is a clock.
-    pub fn stranger(socket: Socket, mut place: PoolEntry) -> GrpcConnection {
+    /// Wraps a connection of a stranger. Must be called inside a tokio runtime with timers.
+    pub fn unauthenticated(socket: Socket, mut place: PoolEntry) -> GrpcConnection {
         let (_, never) = tokio::sync::oneshot::channel();
         let pushed_out = std::mem::replace(&mut place.pushed_out, never);
         let goes = async move {
@@ -65,14 +66,15 @@ impl GrpcConnection {
 }
 
 impl GrpcConnection {
-    /// Fails if this is a stranger that has to go. Asked whenever anything is done with the connection: a stranger that does
-    /// not read keeps the server from reading.
+    /// Fails if the peer is a stranger and its time is over. Every read, write and flush checks it:
+    /// a stranger that does not read makes the server write and never read.
     fn check(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
         if let Some(goes) = &mut self.goes
             && goes.as_mut().poll(cx).is_ready()
         {
             self.goes = None;
-            // A client whose request was good stays. It has given its place back, which looks like being pushed out.
+            // A client with a valid request stays. It dropped its pool entry, which looks the same
+            // as being pushed out.
             self.has_to_go = self.standing.is_stranger();
         }
         if self.has_to_go { Err(io::ErrorKind::TimedOut.into()) } else { Ok(()) }

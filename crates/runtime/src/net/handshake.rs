@@ -1,4 +1,5 @@
-//! How two Marline processes prove to each other that they know the cluster's token, without sending it.
+//! The handshake: two Marline processes prove to each other that they know the cluster's token,
+//! without sending it.
 //!
 //! ```text
 //! dialler  → listener   "MRLN", version, kind of connection, nonce                 HELLO_BYTES
@@ -6,18 +7,27 @@
 //! dialler  → listener   dialler's proof                                             PROOF_BYTES
 //! ```
 //!
-//! Each proof is HMAC-SHA-256, keyed with the token, over a label, the role (dialler or listener), the kind, the cluster
-//! id, the controller epoch and both nonces. The listener proves first: a dialler says nothing to a process that does
-//! not know the token. The dialler proves next, before the listener reads anything else.
+//! Each proof is HMAC-SHA-256, keyed with the token, over a label, the role (dialler or listener),
+//! the kind of connection, the cluster id, the controller epoch and both nonces. The listener
+//! proves first: a dialler says nothing to a process that does not know the token. The dialler
+//! proves next, before the listener reads anything else.
 //!
-//! *Why it holds.* A proof is good for one role, so a listener's proof sent back to it is no dialler's proof. It is good
-//! for one kind, so a proof made at one door opens no other. Both nonces are in it, and each side makes its own anew, so
-//! an old proof is good for nothing. Every field has a fixed length, so no two different inputs read alike. A stranger
-//! between both ends who passes on what they say is not kept out: that takes TLS.
+//! *Why it is safe.*
 //!
-//! A cluster without a token has the empty key: then the proofs say only that both sides expect no token.
+//! - A proof is valid for one role: a listener's proof that is sent back to the listener is not a
+//!   dialler's proof.
+//! - A proof is valid for one kind of connection: a proof made for one kind opens no other.
+//! - Both nonces are in the proof, and each side makes a new nonce for each handshake: an old proof
+//!   is worth nothing.
+//! - Every field has a fixed length: no two different inputs have the same bytes.
 //!
-//! In place of 0 the listener may answer 1 and its version (it speaks another one), or 2 (it belongs to no cluster yet).
+//! It does not keep out an attacker between both ends who forwards their bytes: that takes TLS.
+//!
+//! A cluster without a token uses the empty key. Then the proofs say only that both sides expect no
+//! token.
+//!
+//! Instead of 0 the listener may answer 1 and its version (it speaks another version), or 2 (it
+//! belongs to no cluster yet).
 
 use super::credentials::{ClusterIdentity, Credentials, Token};
 use hmac::{Hmac, KeyInit, Mac};
@@ -28,19 +38,19 @@ use std::io;
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
-/// All of authentication ends within this time, however slowly bytes come.
+/// The time limit of one handshake, however slowly bytes arrive.
 pub(crate) const AUTHENTICATE_WITHIN: Duration = Duration::from_secs(5);
 
 const MAGIC: &[u8; 4] = b"MRLN";
-/// The first byte of a connection between Marline processes. gRPC begins with a `P`.
+/// The first byte of a connection between Marline processes. gRPC starts with a `P`.
 pub(super) const FIRST_BYTE: u8 = MAGIC[0];
-/// The version of the handshake, and of what follows it.
+/// The version of the handshake, and of the protocol that follows it.
 const VERSION: u8 = 2;
 const NONCE_BYTES: usize = 32;
 const PROOF_BYTES: usize = 32;
 const HELLO_BYTES: usize = MAGIC.len() + 2 + NONCE_BYTES;
 const REPLY_BYTES: usize = 16 + 8 + NONCE_BYTES + PROOF_BYTES;
-/// What every proof begins with: nothing else is authenticated with the token under this label.
+/// The prefix of every proof. Nothing else that is authenticated with the token uses this label.
 const LABEL: &[u8] = b"marline handshake 2\0";
 
 const PROOF_FOLLOWS: u8 = 0;
@@ -53,15 +63,15 @@ pub(super) type Proof = [u8; PROOF_BYTES];
 /// What a connection is for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum ConnectionKind {
-    /// It carries a link.
+    /// A connection of a link.
     Link = 1,
-    /// It asks for the data of large values.
+    /// A connection that requests the data of large values.
     Data = 2,
-    /// A process of the same machine uses the store.
+    /// A connection of a process on the same machine that uses the object store.
     Store = 3,
-    /// It brings a large value of a client that has no store.
+    /// A connection that brings a large value of a client without an object store.
     Upload = 4,
-    /// gRPC follows: joining, and the unary operations.
+    /// A connection on which gRPC follows: joining, and the unary operations.
     Grpc = 5,
 }
 
@@ -79,14 +89,14 @@ impl ConnectionKind {
     }
 }
 
-/// Which side proves.
+/// The side that makes a proof.
 #[derive(Clone, Copy)]
 enum Role {
     Dialler = 1,
     Listener = 2,
 }
 
-/// What both proofs of one handshake are about.
+/// The input of both proofs of one handshake.
 struct Transcript {
     kind: ConnectionKind,
     incarnation: ClusterIdentity,
@@ -110,13 +120,14 @@ impl Transcript {
         self.mac(role, token).finalize().into_bytes().into()
     }
 
-    /// Compares in a time that does not depend on where they differ.
+    /// Returns whether a proof is valid. The comparison takes the same time wherever the proofs
+    /// differ.
     fn proves(&self, role: Role, token: &Token, proof: &[u8]) -> bool {
         self.mac(role, token).verify_slice(proof).is_ok()
     }
 }
 
-/// A message authentication code with the token as its key.
+/// Returns a message authentication code that is keyed with the token.
 pub(super) fn keyed(token: &Token) -> Hmac<Sha256> {
     let token = token.as_deref().unwrap_or_default();
     Hmac::new_from_slice(token.as_bytes()).expect("a key may have any length")
@@ -132,7 +143,7 @@ fn nonce() -> io::Result<Nonce> {
     Ok(nonce)
 }
 
-/// The dialler, which has said hello.
+/// The dialler's side of a handshake.
 struct Dialler<'a> {
     kind: ConnectionKind,
     token: &'a Token,
@@ -151,7 +162,8 @@ impl<'a> Dialler<'a> {
         hello
     }
 
-    /// Checks the listener's proof; gives the dialler's own, and says which cluster it is.
+    /// Checks the listener's proof. Returns the dialler's own proof, and the cluster that the
+    /// listener belongs to.
     fn check(&self, reply: &[u8; REPLY_BYTES]) -> Result<(Proof, ClusterIdentity), Error> {
         let (cluster, rest) = reply.split_at(16);
         let (epoch, rest) = rest.split_at(8);
@@ -165,32 +177,32 @@ impl<'a> Dialler<'a> {
         let transcript = Transcript { kind: self.kind, incarnation, dialler: self.nonce, listener };
         if !transcript.proves(Role::Listener, self.token, proof) {
             return Err(Error::denied(
-                "it is no process of this cluster, or the token is missing or wrong: \
+                "it belongs to another cluster, or the token is missing or wrong: \
                  pass the one of `marline up`",
             ));
         }
         Ok((transcript.prove(Role::Dialler, self.token), incarnation))
     }
 
-    /// Why the listener gave no proof.
+    /// Returns the error for a listener that answered without a proof.
     fn refused(answer: u8, version: u8) -> Error {
         match answer {
             OTHER_VERSION => Error::incompatible(format!(
-                "it speaks version {version} of the protocol, this process version {VERSION}: use the same release"
+                "it speaks protocol {version}, this process speaks {VERSION}: use the same release"
             )),
             NO_CLUSTER => Error::unavailable(Ran::No, "it belongs to no cluster yet"),
-            // Its words are another program's.
-            _ => Error::denied("what answers is no part of a cluster: check the address"),
+            // Any other byte comes from another program.
+            _ => Error::denied("another program answers there, not Marline: check the address"),
         }
     }
 }
 
-/// An error of the cluster as one of input and output; [`refusal`] finds it again.
+/// Wraps an error of the cluster in an I/O error. [`rejection`] finds it again.
 fn carried(error: Error) -> io::Error {
     io::Error::other(error)
 }
 
-/// The error that a handshake ended with, if it was refused.
+/// Returns the error with which a handshake was rejected. `None` if it failed for another reason.
 pub(crate) fn rejection(error: &io::Error) -> Option<&Error> {
     error.get_ref()?.downcast_ref()
 }
@@ -199,14 +211,15 @@ fn hung_up(error: io::Error) -> io::Error {
     match error.kind() {
         io::ErrorKind::UnexpectedEof => carried(Error::unavailable(
             Ran::No,
-            "it hung up before it proved that it knows the cluster's token: \
-             an older version, or another program, may have this address",
+            "it closed the connection before it proved that it knows the cluster's token: \
+             an older release, or another program, may use this address",
         )),
         _ => error,
     }
 }
 
-/// Proves both ways on a connection that this process made. Says which cluster the other process belongs to.
+/// Proves both ways on a connection that this process made. Returns the cluster that the other
+/// process belongs to.
 pub(crate) async fn dial<IO>(
     io: &mut IO,
     kind: ConnectionKind,
@@ -232,7 +245,8 @@ where
     tokio::time::timeout(AUTHENTICATE_WITHIN, proves).await.map_err(|_| io::ErrorKind::TimedOut)?
 }
 
-/// The same for a thread that blocks. `read` fills a buffer or fails by itself within [`AUTHENTICATE_WITHIN`].
+/// Does what [`dial`] does, on a blocking stream. `io` must fail a `read` that is not done within
+/// [`AUTHENTICATE_WITHIN`].
 pub(super) fn dial_blocking(
     io: &mut (impl io::Read + io::Write),
     kind: ConnectionKind,
@@ -256,14 +270,15 @@ pub(super) fn dial_blocking(
     Ok(incarnation)
 }
 
-/// Proves both ways on a connection that came. Says what it is for; an error if the peer did not prove that it knows the
-/// token. The caller bounds the time, and reads nothing before this has ended well.
+/// Proves both ways on an accepted connection. Returns the kind of the connection. Fails if the
+/// peer did not prove that it knows the token. The caller limits the time, and reads nothing from
+/// the connection before this function has returned `Ok`.
 pub(super) async fn accept<IO>(io: &mut IO, secret: &Credentials) -> io::Result<ConnectionKind>
 where
     IO: AsyncRead + AsyncWrite + Unpin,
 {
     let mut hello = [0; HELLO_BYTES];
-    // An older peer is recognised by its first bytes: it may send fewer than a whole hello.
+    // Recognise an older peer by its first bytes: it may send fewer bytes than a whole hello.
     io.read_exact(&mut hello[..MAGIC.len() + 1]).await?;
     if &hello[..MAGIC.len()] != MAGIC {
         return Err(io::ErrorKind::InvalidData.into());

@@ -1,9 +1,10 @@
-//! What waits to go out on a connection. A node puts frames in under its lock; they leave, all that are
-//! there at once, by one of two roads:
+//! The frames that wait to leave on one connection. A node pushes frames under its lock. All frames
+//! that are queued at the time leave together, in one of two ways:
 //!
-//! - a gRPC stream, which takes them when it is polled;
-//! - a [plain](super::plain) connection, onto which whoever put them in writes them itself when it has
-//!   released the lock, so that no other thread has to wake up for that.
+//! - on a gRPC stream, which takes them when it is polled;
+//! - on a [frame connection](super::frame_connection), to which the thread that pushed the frames
+//!   writes them itself after it has released the node's lock, so that no other thread has to wake
+//!   up.
 
 use super::frame_connection::FrameWriter;
 use crate::wire::frame::Frame;
@@ -15,12 +16,12 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::{Context, Poll, Waker};
 use tokio_stream::Stream;
 
-/// Frames in one message at most; more go into the next.
+/// The most frames in one message. More frames go into the next message.
 const MAX_BATCH: usize = 1024;
-/// Payload bytes in one message at most, unless a single frame has more.
+/// The most payload bytes in one message, unless a single frame has more.
 const MAX_BATCH_BYTES: usize = 1 << 20;
 
-/// See the [module](self). Cheap to clone; the connection ends when it is closed.
+/// See the [module](self). Cheap to clone. The connection ends when its outbox is closed.
 #[derive(Clone)]
 pub(crate) struct Outbox {
     shared: Arc<Shared>,
@@ -29,7 +30,7 @@ pub(crate) struct Outbox {
 #[derive(Default)]
 pub(super) struct Shared {
     queue: Mutex<Queue>,
-    /// The plain connection, if it is one.
+    /// The writer of the frame connection. `None` for a gRPC stream.
     plain: Option<Arc<FrameWriter>>,
 }
 
@@ -38,40 +39,41 @@ struct Queue {
     frames: VecDeque<Frame>,
     waker: Option<Waker>,
     closed: bool,
-    /// Why it was closed, if the peer is to be told.
+    /// Why the outbox was closed, if the peer is to be told.
     error: Option<Error>,
 }
 
-/// How soon a frame is to leave.
+/// How soon a frame must leave.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum SendPriority {
-    /// Before everything else.
+    /// Before all other frames, at once.
     Urgent,
-    /// Now.
+    /// At once, in order.
     Now,
-    /// With the next that leaves, or after a few milliseconds.
+    /// With the next frame that leaves, or after a few milliseconds.
     Lazy,
 }
 
-/// The end of a gRPC stream.
+/// The sending end of a gRPC stream.
 pub(crate) struct OutboxStream {
     shared: Arc<Shared>,
 }
 
-/// An outbox of a gRPC stream.
+/// Creates an outbox for a gRPC stream.
 pub(crate) fn outbox() -> (Outbox, OutboxStream) {
     let shared = Arc::<Shared>::default();
     (Outbox { shared: shared.clone() }, OutboxStream { shared })
 }
 
 impl Outbox {
-    /// An outbox of a plain connection.
+    /// Creates an outbox for a frame connection.
     pub fn plain(writer: Arc<FrameWriter>) -> Outbox {
         let plain = Some(writer);
         Outbox { shared: Arc::new(Shared { plain, ..Shared::default() }) }
     }
 
-    /// Puts a frame in. Says whether [`flush`](Outbox::flush) is to be called, outside of any lock.
+    /// Queues a frame. Returns whether the caller must call [`flush`](Outbox::flush), outside of
+    /// any lock.
     #[must_use]
     pub fn push(&self, frame: Frame, priority: SendPriority) -> bool {
         let mut queue = self.shared.lock();
@@ -90,7 +92,7 @@ impl Outbox {
                 writer.flush_soon();
                 false
             }
-            // Lazy ones may be there that nobody flushes yet.
+            // Lazy frames may be queued without a flush under way.
             Some(writer) => first || writer.is_lazy(),
             None => {
                 if let Some(waker) = waker {
@@ -101,7 +103,9 @@ impl Outbox {
         }
     }
 
-    /// Has what is in written: by this thread, or soon by the connection's own.
+    /// Writes the queued frames to a frame connection. If `by_this_thread`, this thread writes as
+    /// far as the socket takes them. The connection's own task writes the rest soon. Does nothing
+    /// for a gRPC stream.
     pub fn flush(&self, by_this_thread: bool) {
         if let Some(writer) = &self.shared.plain
             && (!by_this_thread || !writer.write(&self.shared))
@@ -110,12 +114,13 @@ impl Outbox {
         }
     }
 
-    /// What is in goes out, and then the connection ends.
+    /// Closes the outbox. Queued frames still leave, then the connection ends.
     pub fn close(&self) {
         self.end(None);
     }
 
-    /// What is in goes out, and then the connection ends; a gRPC stream ends with what the peer did wrong.
+    /// Closes the outbox because of what the peer did wrong. Queued frames still leave, then the
+    /// connection ends. A gRPC stream ends with the error.
     pub fn fail(&self, error: Error) {
         self.end(Some(error));
     }
@@ -144,17 +149,17 @@ impl Shared {
         self.queue.lock().expect("nothing panics under it")
     }
 
-    /// The next frames that travel together.
+    /// Takes the next frames that travel in one message.
     pub(super) fn take(&self) -> Option<v1::Frames> {
         self.lock().take()
     }
 
-    /// Whether nothing more is put in.
+    /// Returns whether the outbox accepts no more frames.
     pub(super) fn is_closed(&self) -> bool {
         self.lock().closed
     }
 
-    /// Nothing goes out any more.
+    /// Closes the outbox and drops its frames: nothing leaves any more.
     pub(super) fn shut(&self) {
         let mut queue = self.lock();
         queue.closed = true;
@@ -177,7 +182,7 @@ impl Queue {
 }
 
 impl OutboxStream {
-    /// What the peer did wrong, if that is why the stream has ended.
+    /// Returns what the peer did wrong, if the stream ended for that.
     pub fn error(&self) -> Option<Error> {
         self.shared.lock().error.take()
     }
@@ -189,7 +194,7 @@ impl Drop for OutboxStream {
     }
 }
 
-/// The stream of messages, as a client sends it.
+/// The stream of messages as a client sends it.
 impl Stream for OutboxStream {
     type Item = v1::Frames;
     fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<v1::Frames>> {

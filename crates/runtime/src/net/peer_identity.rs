@@ -1,4 +1,5 @@
-//! Which peer a connection comes from: a user of this machine where the kernel says so, otherwise an address.
+//! Which peer a connection comes from: a user of this machine if the kernel knows the user,
+//! otherwise an IP address.
 
 use super::frame_connection::Socket;
 use rustix::net::netlink::{self, SocketAddrNetlink};
@@ -35,7 +36,8 @@ impl PeerIdentity {
 }
 
 impl PeerIdentity {
-    /// Another machine. One machine has all IPv6 addresses that share their first 64 bits.
+    /// Returns the identity of a peer on another machine. All IPv6 addresses that share their first
+    /// 64 bits count as one machine.
     fn at(address: IpAddr) -> PeerIdentity {
         PeerIdentity::Address(match address.to_canonical() {
             IpAddr::V4(address) => address.into(),
@@ -54,17 +56,18 @@ const REQUEST: u16 = 1;
 const TCP: u8 = 6;
 /// A `nlmsghdr` and an `inet_diag_req_v2`.
 const REQUEST_BYTES: usize = 72;
-/// Where the user stands in the answer: after a `nlmsghdr`, in an `inet_diag_msg`.
+/// The offset of the user id in the answer: after an `nlmsghdr`, inside an `inet_diag_msg`.
 const USER_AT: usize = 80;
 
-/// The user who has the socket `theirs` of this machine, which is connected to `ours`. The kernel answers at once.
+/// Asks the kernel which user owns the socket `theirs` of this machine, which is connected to
+/// `ours`. The kernel answers at once.
 fn user_of(theirs: SocketAddr, ours: SocketAddr) -> Option<u32> {
     let family = if theirs.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
     let mut request = Vec::with_capacity(REQUEST_BYTES);
     request.extend((REQUEST_BYTES as u32).to_ne_bytes());
     request.extend(BY_FAMILY.to_ne_bytes());
     request.extend(REQUEST.to_ne_bytes());
-    request.extend([0; 8]); // A sequence and a port, which nobody looks at.
+    request.extend([0; 8]); // A sequence number and a port id: unused.
     request.extend([family.as_raw() as u8, TCP, 0, 0]);
     request.extend(u32::MAX.to_ne_bytes()); // In any state.
     request.extend(theirs.port().to_be_bytes());

@@ -98,11 +98,14 @@ impl LinkReader {
     }
 }
 
-/// How often, and for how long, a process whose connection broke is looked for.
+/// How often, and for how long, the process of a session without a connection is checked for its
+/// death.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 const LOOK_FOR: Duration = Duration::from_secs(10);
 
-/// A session's connection broke: if its process is gone, the session is over at once.
+/// Watches the process of a session whose connection broke. If the process is gone, the session
+/// ends at once instead of when its lease ends. Stops when the session has a connection again, or
+/// is over.
 async fn watch_process_exit(node: Weak<Node>, session: Session, process: ProcessIdentity) {
     let end = tokio::time::Instant::now() + LOOK_FOR;
     while tokio::time::Instant::now() < end {

@@ -1,8 +1,9 @@
-//! What a node serves: joining and connections of links; data of large values; the unary operations; and what tools ask
-//! every gRPC server.
+//! The server of a node: joining, connections of links, data of large values, the unary operations,
+//! and the reflection and health services that gRPC tools expect.
 //!
-//! A connection that begins with a [handshake] is a Marline process's, and says in it what the connection is for. Any
-//! other is gRPC, and each of its requests carries a [ticket]. Only health is told to clients without one.
+//! A connection that starts with a [handshake] comes from a Marline process, and the handshake says
+//! what the connection is for. Any other connection is gRPC, and each of its requests carries a
+//! [ticket]. Only the health service answers clients without a ticket.
 
 use super::address::short_path;
 use super::control;
@@ -58,10 +59,10 @@ impl Drop for Server {
 /// How many connections may wait to be accepted.
 const BACKLOG: u32 = 1024;
 
-/// A socket that has its address and does not listen yet: connections to it are refused.
+/// A socket that is bound to its address and does not listen yet: connections to it are refused.
 pub(crate) struct BoundListener {
     socket: BoundSocket,
-    /// Its address in words.
+    /// The address as text.
     at: String,
 }
 
@@ -71,11 +72,11 @@ enum BoundSocket {
 }
 
 impl BoundListener {
-    /// Takes a port; says which one.
+    /// Binds a TCP socket. Returns the address with the port that it got.
     pub fn tcp(address: SocketAddr) -> Result<(BoundListener, SocketAddr), Error> {
         let at = address.to_string();
-        // `TcpListener::bind` would have to be awaited, and nobody may block on that inside a user's own
-        // runtime.
+        // Do not use `TcpListener::bind`: it must be awaited, and a thread inside a user's own
+        // runtime must not block on that.
         let bind = || {
             let socket =
                 if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
@@ -88,7 +89,7 @@ impl BoundListener {
         Ok((BoundListener { socket: BoundSocket::Tcp(socket), at }, bound))
     }
 
-    /// Takes a path.
+    /// Binds a Unix socket to a path.
     pub fn unix(path: &Path) -> Result<BoundListener, Error> {
         let at = path.display().to_string();
         let bind = || {
@@ -101,7 +102,7 @@ impl BoundListener {
         Ok(BoundListener { socket: BoundSocket::Unix(socket), at })
     }
 
-    /// Serves a node there.
+    /// Starts to listen, and serves a node on this socket.
     pub fn listen(self, node: &Arc<Node>, secret: Credentials) -> Result<Server, Error> {
         let BoundListener { socket, at } = self;
         let cannot = |error| cannot_listen(&at, &error);
@@ -123,7 +124,8 @@ fn cannot_listen(at: &str, error: &std::io::Error) -> Error {
     Error::invalid(format!("cannot listen on {at}: {error}"))
 }
 
-/// Serves what comes: connections of Marline processes here, the others as gRPC.
+/// Serves incoming connections: those of Marline processes by the kind in their handshake, the
+/// others as gRPC.
 fn sorted<S>(node: &Arc<Node>, incoming: S, secret: Credentials) -> Server
 where
     S: Stream<Item = std::io::Result<Socket>> + Send + Unpin + 'static,
@@ -140,15 +142,16 @@ where
     server
 }
 
-/// The pause after a connection could not be accepted, and between two looks whether descriptors are free again.
+/// The pause after a connection could not be accepted, and between two attempts to refill the
+/// reserve of descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
-/// What every connection passes first.
+/// The first stage of every connection: authentication, then routing by its kind.
 #[derive(Clone)]
 struct Acceptor {
     node: Weak<Node>,
     secret: Credentials,
-    /// Where connections go that carry gRPC.
+    /// Takes the connections that carry gRPC.
     streams: mpsc::Sender<std::io::Result<GrpcConnection>>,
     unauthenticated: UnauthenticatedPool,
 }
@@ -161,7 +164,8 @@ impl Acceptor {
         let mut reserve = DescriptorReserve::default();
         let mut is_lent = false;
         loop {
-            // A descriptor that was made free is for the connection that waits.
+            // The descriptor that was just freed is for the connection that waits: do not put it
+            // into the reserve.
             let is_full = !is_lent && reserve.fill();
             is_lent = false;
             let next = tokio::select! {
@@ -177,7 +181,7 @@ impl Acceptor {
                 Some(Err(error)) if is_shortage(&error) => {
                     is_lent = reserve.lend() || self.unauthenticated.close_one();
                     match is_lent {
-                        true => tokio::task::yield_now().await, // The stranger's task closes its socket.
+                        true => tokio::task::yield_now().await, // The closed peer frees its socket.
                         false => tokio::time::sleep(ACCEPT_PAUSE).await,
                     }
                 }
@@ -187,7 +191,8 @@ impl Acceptor {
         }
     }
 
-    /// Lets a connection in, if it is a Marline process that proves itself, or gRPC.
+    /// Authenticates a connection and hands it to its service. Closes a connection that says it is
+    /// a Marline process and does not prove it.
     async fn authenticate_and_route(self, mut socket: Socket, mut place: PoolEntry) {
         let proves = async {
             let is_ours = first_byte(&socket).await? == handshake::FIRST_BYTE;
@@ -219,13 +224,14 @@ impl Acceptor {
                 let _ = self.streams.send(Ok(GrpcConnection::proved(socket))).await;
             }
             None => {
-                let _ = self.streams.send(Ok(GrpcConnection::stranger(socket, place))).await;
+                let _ = self.streams.send(Ok(GrpcConnection::unauthenticated(socket, place))).await;
             }
         }
     }
 }
 
-/// The first byte of a connection, which is left there; nothing if the connection ends without one.
+/// Returns the first byte of a connection, and leaves it in the socket. `None` if the connection
+/// ends without a byte.
 async fn first_byte(socket: &Socket) -> Option<u8> {
     let mut first = [0];
     loop {
@@ -238,19 +244,20 @@ async fn first_byte(socket: &Socket) -> Option<u8> {
     }
 }
 
-/// Serves one plain connection.
+/// Serves a frame connection of a link.
 async fn serve_plain(node: Weak<Node>, socket: Socket) {
     let Some((connection, frames)) = FrameConnection::accept(socket).await else { return };
     let outbox = connection.outbox();
     let Some(attached) = attach(&node, frames, &outbox) else {
-        // It is told that a session is over, or it said nothing that makes sense.
+        // The outbox has the last frame for the peer (`Over`), or none if its first frame was
+        // invalid.
         return connection.run(&outbox, Deaf).await;
     };
     let reader = LinkReader::new(node, attached.which, attached.connection);
     reader.carry(connection, outbox, attached.frames).await;
 }
 
-/// Nothing is heard on a connection that ends.
+/// Ends a connection at the first frames that it brings.
 struct Deaf;
 
 impl frame_connection::FrameHandler for Deaf {
@@ -260,15 +267,16 @@ impl frame_connection::FrameHandler for Deaf {
     fn acknowledge(&mut self) {}
 }
 
-/// A connection that belongs to a link.
+/// A connection that was attached to a link.
 struct Carried {
     which: LinkId,
     connection: u64,
-    /// What came with the first frame.
+    /// The frames that came in one message with `Attach`.
     frames: Vec<v1::Frame>,
 }
 
-/// The first frame says whose link this connection carries. If nobody wants it, it is told so, and closed.
+/// Attaches a connection to the link that its first frame names. If no link takes the connection,
+/// puts the reason into the outbox, closes it, and returns `None`.
 fn attach(node: &Weak<Node>, frames: Vec<v1::Frame>, outbox: &Outbox) -> Option<Carried> {
     let mut frames = frames.into_iter();
     let first = frames.next().map(Frame::attach);
@@ -314,9 +322,9 @@ fn serve(
             .register_encoded_file_descriptor_set(DESCRIPTORS)
             .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
     };
-    let reflection_v1 = reflection().build_v1().expect("the descriptors are those that we made");
+    let reflection_v1 = reflection().build_v1().expect("the build script made the descriptors");
     let reflection_v1alpha =
-        reflection().build_v1alpha().expect("the descriptors are those that we made");
+        reflection().build_v1alpha().expect("the build script made the descriptors");
     let (health, health_server) = tonic_health::server::health_reporter();
     let token = check_token(secret);
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
@@ -341,13 +349,14 @@ fn serve(
     Server { stop: Some(stop) }
 }
 
-/// Lets requests through whose connection was proved, or which carry a good ticket.
+/// Returns an interceptor that accepts a request if its connection proved that it knows the token,
+/// or if the request carries a valid ticket.
 fn check_token(
     secret: Credentials,
 ) -> impl FnMut(Request<()>) -> Result<Request<()>, Status> + Clone {
     move |request| {
         let standing = request.extensions().get::<Authentication>().cloned();
-        let standing = standing.expect("every connection has one");
+        let standing = standing.expect("every connection has an `Authentication`");
         if let Authentication::Proved = standing {
             return Ok(request);
         }
@@ -381,7 +390,7 @@ impl Links for LinksService {
         request: Request<v1::JoinRequest>,
     ) -> Result<Response<v1::JoinReply>, Status> {
         let request = request.into_inner();
-        // First of all: what else another version says may not make sense here.
+        // Check this first: other fields of another version may be unreadable.
         check_protocol(&request.protocol).map_err(to_status)?;
         let join = decode_join(request).map_err(to_status)?;
         let joined = self.node()?.join(join).map_err(to_status)?;
@@ -411,7 +420,7 @@ impl Links for LinksService {
     }
 }
 
-/// The stream of messages, as a server sends it.
+/// The stream of messages as a server sends it.
 pub(crate) struct Answers(OutboxStream);
 
 impl Stream for Answers {

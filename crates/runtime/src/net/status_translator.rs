@@ -1,5 +1,6 @@
-//! Statuses that the transport makes before an operation is reached, in our own words: a request that is
-//! too large, that cannot be read, or that names an operation nobody knows.
+//! Translates statuses that the transport makes itself into Marline's errors: for a request that is
+//! too large, one that cannot be decoded, and one that names an unknown operation. Such a request
+//! never reaches an operation.
 
 use super::MAX_MESSAGE_BYTES;
 use crate::wire::convert::to_status;
@@ -11,7 +12,7 @@ use tonic::codegen::{BoxFuture, Service, http};
 use tonic::server::NamedService;
 use tonic::{Code, Status};
 
-/// A service whose every status says what kind of error it is.
+/// A service that adds the kind of the error to every status.
 #[derive(Clone)]
 pub(crate) struct StatusTranslator<S>(pub S);
 
@@ -45,7 +46,8 @@ where
     }
 }
 
-/// What a status of the transport means here; nothing if it says so already.
+/// Returns the error that a status of the transport stands for. Returns `None` if the status has an
+/// error in its details already.
 fn explain(status: Status) -> Option<Error> {
     if !status.details().is_empty() {
         return None;
@@ -57,11 +59,11 @@ fn explain(status: Status) -> Option<Error> {
             status.message()
         ))),
         Code::Internal => Some(Error::invalid(format!(
-            "the request cannot be read: {}; is it made for this operation?",
+            "the request cannot be decoded: {}: check that its message type fits the operation",
             status.message()
         ))),
         Code::Unimplemented => {
-            Some(Error::unsupported("no such operation is known here: ask by reflection which are"))
+            Some(Error::unsupported("unknown operation: list the known ones with gRPC reflection"))
         }
         _ => None,
     }

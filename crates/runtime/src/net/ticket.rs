@@ -1,9 +1,17 @@
-//! Short-lived tokens for gRPC clients that are not Marline's own processes: grpcurl, workers in other languages.
+//! Tickets: short-lived tokens for gRPC clients that are not Marline processes, such as grpcurl and
+//! workers in other languages.
 //!
-//! gRPC proves no server, so such a client never sends the cluster's token. It sends a ticket,
-//! `CLUSTER.EPOCH.SECONDS.PROOF`: the cluster's id, the controller's epoch, when it was made (seconds since 1970), and
-//! HMAC-SHA-256 over a label and the text before the last dot, keyed with the token, in hexadecimal digits. A process that
-//! hears a ticket can use it at this controller for [`TICKET_LIFE`], and at no other.
+//! gRPC does not prove the server's identity, so such a client must never send the cluster's token.
+//! It sends a ticket, `CLUSTER.EPOCH.SECONDS.PROOF`:
+//!
+//! - the cluster's id,
+//! - the controller's epoch,
+//! - the time when the ticket was made, in seconds since 1970,
+//! - HMAC-SHA-256 over a label and the text before the last dot, keyed with the token, in
+//!   hexadecimal digits.
+//!
+//! A process that overhears a ticket can use it at this controller for [`TICKET_LIFE`], and at no
+//! other.
 
 use super::credentials::{ClusterIdentity, Token};
 use super::handshake::keyed;
@@ -11,24 +19,24 @@ use hmac::Mac;
 use marline_core::error::Error;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// How long a ticket is good.
+/// How long a ticket is valid.
 pub(crate) const TICKET_LIFE: Duration = Duration::from_secs(60);
-/// How far ahead the clock may be of the machine that made a ticket.
+/// How far the clock of the machine that made a ticket may be ahead of the clock here.
 const CLOCK_AHEAD: Duration = Duration::from_secs(5);
 const LABEL: &[u8] = b"marline ticket 1\0";
 
-/// Seconds since 1970.
+/// Returns the current time in seconds since 1970.
 pub(crate) fn now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }
 
-fn words(incarnation: ClusterIdentity, made_at: u64) -> String {
+fn signed_part(incarnation: ClusterIdentity, made_at: u64) -> String {
     format!("{}.{}.{made_at}", incarnation.cluster, incarnation.epoch.0)
 }
 
 /// Makes a ticket.
 pub(crate) fn make(token: &Token, incarnation: ClusterIdentity, made_at: u64) -> String {
-    let words = words(incarnation, made_at);
+    let words = signed_part(incarnation, made_at);
     let mut mac = keyed(token);
     mac.update(LABEL);
     mac.update(words.as_bytes());
@@ -37,7 +45,7 @@ pub(crate) fn make(token: &Token, incarnation: ClusterIdentity, made_at: u64) ->
     format!("{words}.{proof}")
 }
 
-/// Checks what a request carries as `authorization`.
+/// Checks the ticket in a request's `authorization` metadata.
 pub(super) fn check(
     given: Option<&[u8]>,
     token: &Token,
@@ -52,7 +60,7 @@ pub(super) fn check(
     let ticket = std::str::from_utf8(given).ok().and_then(|text| text.strip_prefix("Bearer "));
     let parts: Vec<&str> = ticket.unwrap_or_default().split('.').collect();
     let [_, _, made_at, proof] = parts[..] else {
-        // Releases before this one sent the token itself, and so does a client that was written for them.
+        // Older releases, and clients written for them, sent the token itself.
         return Err(Error::incompatible(format!(
             "gRPC takes short-lived tokens only, not the cluster's token; processes of older releases cannot connect: {next}"
         )));
@@ -62,8 +70,8 @@ pub(super) fn check(
     let proof = unhex(proof).ok_or_else(wrong)?;
     let mut mac = keyed(token);
     mac.update(LABEL);
-    // Of this cluster and this epoch: a ticket for others has another proof.
-    mac.update(words(incarnation, made_at).as_bytes());
+    // The proof covers this cluster and this epoch: a ticket for another has a different proof.
+    mac.update(signed_part(incarnation, made_at).as_bytes());
     mac.verify_slice(&proof).map_err(|_| wrong())?;
     if now.saturating_sub(made_at) > TICKET_LIFE.as_secs() {
         let age = now - made_at;
@@ -73,7 +81,7 @@ pub(super) fn check(
         return Err(Error::denied(words));
     }
     if made_at > now + CLOCK_AHEAD.as_secs() {
-        let words = "the short-lived token comes from the future: set the clocks of both machines";
+        let words = "the short-lived token was made in the future: set the clocks of both machines";
         return Err(Error::denied(words));
     }
     Ok(())

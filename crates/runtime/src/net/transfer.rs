@@ -1,13 +1,25 @@
-//! The data of large values on its way between nodes, and to clients that have no store: over connections of
-//! its own, so that it keeps nothing else waiting, in pieces, so that what breaks is not begun anew.
+//! Transfers of large values between nodes, and to clients without an object store. They use
+//! connections of their own, so that data does not delay messages. They move data in pieces, so
+//! that a broken connection costs at most the pieces that were under way.
 //!
-//! After the [handshake](super::handshake) the dialler asks for pieces: an object (16 bytes and 4), where the piece begins and how long it is (8 bytes each). The answer is a
-//! byte 0, how long all of it is, of which making it is (16 bytes), how long the piece is, the piece, and its checksum
-//! (xxh3); or a byte 1 and an error with its length. These threads block: what they carry is worth one.
+//! After the [handshake] the dialler sends requests for pieces:
 //!
-//! What has come stays when a connection breaks, and when the rest comes from somebody else. A value that was lost and
-//! made anew may have other bytes than it had, and as many of them: pieces of two makings would be neither value. So
-//! each answer says of which making it is, and only pieces of one are put together.
+//! - the object (16 bytes and 4),
+//! - the offset of the piece (8 bytes),
+//! - the length of the piece (8 bytes).
+//!
+//! The answer to a request is either
+//!
+//! - a byte 0, the length of the whole data (8 bytes), its [`DataVersion`] (16 bytes), the length
+//!   of the piece (8 bytes), the piece, and its checksum (xxh3, 8 bytes);
+//! - or a byte 1, the length of an error (4 bytes), and the error.
+//!
+//! The threads here block: one thread for each connection, because a connection carries much data.
+//!
+//! Received pieces stay when a connection breaks, and when the rest comes from another node. A
+//! value that was lost and recomputed may have other bytes of the same length, and a mix of pieces
+//! from both would be neither value. So each answer names the version of the data, and only pieces
+//! of one version are put together.
 
 use super::address::short_path;
 use super::credentials::Token;
@@ -31,33 +43,34 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// How long a piece is, unless there is less.
+/// The length of a piece, in bytes. The last piece of a value may be shorter.
 pub(super) const PIECE_BYTES: usize = 8 << 20;
-/// So much of a piece comes before it is noted that something has: often enough for a slow network.
+/// How many bytes arrive before the receiver notes progress: small enough for a slow network.
 const PART_BYTES: usize = 256 << 10;
-/// So many connections carry one value.
+/// The most connections that carry one value.
 const MAX_CONNECTIONS: usize = 4;
-/// At most this many connections are served at a time, all of processes that know the token; others are ended, and try
-/// again.
+/// The most connections that this process serves at a time, all of processes that know the token. A
+/// further connection is closed, and its peer tries again.
 const MAX_SERVED: usize = 64;
-/// A connection on which nothing moves for this long is broken.
+/// A connection on which no byte moves for this long counts as broken.
 pub(super) const STALLED: Duration = Duration::from_secs(20);
-/// The pauses before a connection is made again.
+/// The first pause before another attempt to connect. Each further pause is twice as long.
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
+/// The longest pause between two attempts to connect.
 const LONGEST_PAUSE: Duration = Duration::from_millis(500);
-/// A source from which nothing came for this long is given up.
+/// The receiver gives up a source from which no byte came for this long.
 const GIVEN_UP_AFTER: Duration = Duration::from_secs(10);
-/// The longest error.
+/// The longest error that the receiver reads, in bytes.
 const MAX_ERROR_BYTES: usize = 1 << 20;
 
-/// A socket of either kind.
+/// A blocking socket, TCP or Unix.
 pub(crate) enum BlockingSocket {
     Tcp(TcpStream),
     Unix(UnixStream),
 }
 
 impl BlockingSocket {
-    /// Connects, and proves both ways.
+    /// Connects and does the handshake.
     pub(super) fn dial(
         address: &str,
         kind: ConnectionKind,
@@ -88,7 +101,7 @@ impl BlockingSocket {
         Ok(stream)
     }
 
-    /// Every wait on it ends.
+    /// Sets the socket so that every read and write ends within [`STALLED`].
     fn bounded(&self) -> io::Result<()> {
         match self {
             BlockingSocket::Tcp(socket) => {
@@ -104,7 +117,7 @@ impl BlockingSocket {
         self.read_within(STALLED)
     }
 
-    /// How long it is waited for something to read.
+    /// Sets how long a read waits for bytes.
     pub(super) fn read_within(&self, time: Duration) -> io::Result<()> {
         match self {
             BlockingSocket::Tcp(socket) => socket.set_read_timeout(Some(time)),
@@ -135,7 +148,8 @@ impl Write for BlockingSocket {
     }
 }
 
-/// A stream during the handshake: all that is read then comes within one time, however slowly the peer sends.
+/// A stream during the handshake: all reads together end by one deadline, however slowly the peer
+/// sends.
 struct Bounded<'a> {
     stream: &'a mut BlockingSocket,
     until: Instant,
@@ -176,7 +190,7 @@ pub(crate) fn serve(store: ObjectStore, stream: BlockingSocket, kind: Connection
         return;
     }
     let run = move || {
-        // However it ends: whoever wants more connects again.
+        // Ignore how the connection ends: a peer that needs more connects again.
         let _ = serve_here(&store, stream, kind);
         SERVED.fetch_sub(1, Ordering::Relaxed);
     };
@@ -228,7 +242,7 @@ fn answer_all(store: &ObjectStore, stream: &mut BlockingSocket) -> io::Result<()
     }
 }
 
-/// Says why not.
+/// Sends an error as the answer.
 pub(super) fn write_error(stream: &mut BlockingSocket, error: Error) -> io::Result<()> {
     let error = v1::Error::from(error.bounded()).encode_to_vec();
     let mut answer = BytesMut::new();
@@ -238,7 +252,7 @@ pub(super) fn write_error(stream: &mut BlockingSocket, error: Error) -> io::Resu
     stream.write_all(&answer)
 }
 
-/// Why not: what follows a byte 1.
+/// Reads the error that follows a byte 1.
 pub(super) fn read_error(stream: &mut BlockingSocket) -> io::Result<Error> {
     let mut len = [0; 4];
     stream.read_exact(&mut len)?;
@@ -246,10 +260,10 @@ pub(super) fn read_error(stream: &mut BlockingSocket) -> io::Result<Error> {
     let mut error = vec![0; len];
     stream.read_exact(&mut error)?;
     let error = v1::Error::decode(&error[..]).ok().and_then(|error| error.try_into().ok());
-    Ok(error.unwrap_or_else(|| Error::internal("an error that makes no sense")))
+    Ok(error.unwrap_or_else(|| Error::internal("received an error that cannot be decoded")))
 }
 
-/// Memory is one user's alone.
+/// Fails if the peer is another user: shared memory is only for the user of this process.
 fn is_this_users(socket: &UnixStream) -> io::Result<()> {
     match sockopt::socket_peercred(socket)?.uid == rustix::process::getuid() {
         true => Ok(()),
@@ -257,14 +271,14 @@ fn is_this_users(socket: &UnixStream) -> io::Result<()> {
     }
 }
 
-/// What a process is told that may use the store.
+/// The byte that the object store sends to a process that may use it.
 const WELCOME: &[u8; 1] = b"+";
 
-/// Connects to the store of a worker of this machine, which listens at this path.
+/// Connects to the object store of a worker of this machine that listens at this path.
 pub(crate) fn connect_to_object_store(path: &str, token: &Token) -> io::Result<UnixStream> {
     let (_folder, short) = short_path(Path::new(path))?;
     let socket = UnixStream::connect(short)?;
-    // Another user may have made what a worker of another machine calls its own.
+    // Another user may have made the socket at a path that a worker of another machine reported.
     is_this_users(&socket)?;
     let mut stream = BlockingSocket::Unix(socket);
     stream.bounded()?;
@@ -272,32 +286,32 @@ pub(crate) fn connect_to_object_store(path: &str, token: &Token) -> io::Result<U
     handshake::dial_blocking(&mut bounded, ConnectionKind::Store, token)?;
     let mut answer = [0];
     bounded.read_exact(&mut answer)?;
-    let BlockingSocket::Unix(socket) = stream else { unreachable!("it was one just now") };
+    let BlockingSocket::Unix(socket) = stream else { unreachable!("it was made as a Unix socket") };
     socket.set_read_timeout(None)?;
     socket.set_write_timeout(None)?;
     if &answer == WELCOME { Ok(socket) } else { Err(io::ErrorKind::InvalidData.into()) }
 }
 
-/// Data that is wanted.
+/// A request for the data of an object.
 pub(crate) struct TransferRequest<'a> {
     pub object: ObjectId,
     pub token: &'a Token,
-    /// Whether anybody wants it still.
+    /// Returns whether a process still waits for the data.
     pub should_continue: &'a (dyn Fn() -> bool + Sync),
 }
 
-/// What all of it is.
+/// The length and the version of a value's data.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct ValueIdentity {
     bytes: usize,
     making: DataVersion,
 }
 
-/// What has come of it so far.
+/// The received part of a value's data.
 pub(crate) struct PartialTransfer<R> {
     whole: ValueIdentity,
     room: R,
-    /// Which pieces have come.
+    /// Which pieces have arrived.
     came: Vec<bool>,
 }
 
@@ -307,12 +321,12 @@ impl<R> PartialTransfer<R> {
         PartialTransfer { whole, room, came }
     }
 
-    /// How many pieces have come.
+    /// Returns how many pieces have arrived.
     pub fn pieces(&self) -> usize {
         self.came.iter().filter(|came| **came).count()
     }
 
-    /// The same, in other hands.
+    /// Moves the transfer to another owner of its memory.
     pub fn map<S>(self, hand_over: impl FnOnce(R) -> S) -> PartialTransfer<S> {
         let PartialTransfer { whole, room, came } = self;
         PartialTransfer { whole, room: hand_over(room), came }
@@ -323,20 +337,20 @@ impl<R> PartialTransfer<R> {
     }
 }
 
-/// Somebody who has the data.
+/// A node that has the data.
 struct Source<'a> {
     address: &'a str,
     wanted: &'a TransferRequest<'a>,
     began: Instant,
-    /// When something came last, over any connection: so many milliseconds after it began.
+    /// When bytes arrived last on any connection, in milliseconds after `began`.
     moved: AtomicU64,
 }
 
-/// Why a piece did not come.
+/// The reason why a piece did not arrive.
 pub(super) enum Failure {
-    /// The connection broke: the next may not.
+    /// The connection broke. Another connection may work.
     Broken(io::Error),
-    /// It was refused.
+    /// The node refused the request.
     Refused(Error),
 }
 
@@ -355,18 +369,19 @@ impl<'a> Source<'a> {
         BlockingSocket::dial(self.address, ConnectionKind::Data, self.wanted.token)
     }
 
-    /// Something came.
+    /// Notes that bytes arrived.
     fn moves(&self) {
         self.moved.store(self.began.elapsed().as_millis() as u64, Ordering::Relaxed);
     }
 
-    /// For how long nothing has come.
+    /// Returns for how long no bytes have arrived.
     fn quiet_for(&self) -> Duration {
         let moved = Duration::from_millis(self.moved.load(Ordering::Relaxed));
         self.began.elapsed().saturating_sub(moved)
     }
 
-    /// Gets a piece that is as long as there is room, of this if it is known; says what all of it is.
+    /// Requests the piece at `start` that is as long as `room`, and fills `room`. Returns the
+    /// identity of the value. Fails if the identity is not `of`.
     fn piece(
         &self,
         stream: &mut BlockingSocket,
@@ -392,11 +407,11 @@ impl<'a> Source<'a> {
         let (whole, len) = (ValueIdentity { bytes, making }, words.get_u64() as usize);
         if of.is_some_and(|of| of != whole) {
             let object = self.wanted.object;
-            let words = format!("value {object} was made anew while it was brought");
+            let words = format!("value {object} was recomputed while it was pulled");
             return Err(Failure::Refused(Error::unavailable(Ran::No, words)));
         }
         if len != room.len() {
-            return Err(io::Error::other("another piece than was asked for").into());
+            return Err(io::Error::other("received a piece of another length").into());
         }
         for part in room.chunks_mut(PART_BYTES) {
             stream.read_exact(part)?;
@@ -405,12 +420,13 @@ impl<'a> Source<'a> {
         let mut sum = [0; 8];
         stream.read_exact(&mut sum)?;
         if u64::from_be_bytes(sum) != checksum(room) {
-            return Err(io::Error::other("a piece that changed on its way").into());
+            return Err(io::Error::other("received a piece with a wrong checksum").into());
         }
         Ok(whole)
     }
 
-    /// The same, over as many connections as it takes; gives up when nothing came for long, or when it is to.
+    /// Does what [`piece`](Source::piece) does, over as many connections as it takes. Gives up when
+    /// no bytes came for a while, when `over` is set, or when the request should not continue.
     fn piece_again(
         &self,
         stream: &mut Option<BlockingSocket>,
@@ -436,14 +452,14 @@ impl<'a> Source<'a> {
                 },
                 Err(error) => error,
             };
-            // Where nobody listens, nobody will.
+            // If no process listens there now, none will later.
             let quiet_for = self.quiet_for();
             let nobody =
                 failure.kind() == io::ErrorKind::ConnectionRefused && quiet_for > FIRST_PAUSE;
             let is_over = over.load(Ordering::Relaxed) || !(self.wanted.should_continue)();
             if nobody || quiet_for > GIVEN_UP_AFTER || is_over {
                 let address = self.address;
-                let words = format!("its data cannot be got from {address}: {failure}");
+                let words = format!("the data cannot be pulled from {address}: {failure}");
                 return Err(Error::unavailable(Ran::No, words));
             }
             thread::sleep(pause);
@@ -451,7 +467,7 @@ impl<'a> Source<'a> {
         }
     }
 
-    /// Gets what has not come yet.
+    /// Fetches all pieces that have not arrived yet.
     fn rest<R: AsMut<[u8]>>(
         &self,
         coming: &mut Option<PartialTransfer<R>>,
@@ -460,7 +476,7 @@ impl<'a> Source<'a> {
         let over = AtomicBool::new(false);
         let mut stream = None;
         let whole = self.piece_again(&mut stream, None, 0, &mut [], &over)?;
-        // What came of another making is of no use any more; its room is free before other is asked for.
+        // Drop pieces of another version. Free their room before the next request for room.
         if coming.as_ref().is_some_and(|coming| coming.whole != whole) {
             *coming = None;
         }
@@ -488,7 +504,7 @@ impl<'a> Source<'a> {
         };
         thread::scope(|threads| {
             for _ in 1..left.clamp(1, MAX_CONNECTIONS) {
-                // With fewer threads it takes longer.
+                // The transfer works with fewer threads, and takes longer.
                 let _ = thread::Builder::new().spawn_scoped(threads, || carry(None));
             }
             carry(stream);
@@ -503,12 +519,13 @@ impl<'a> Source<'a> {
 }
 
 fn not_wanted() -> Error {
-    Error::unavailable(Ran::No, "nobody wants it here any more")
+    Error::unavailable(Ran::No, "no process waits for the value any more")
 }
 
-/// Gets the data of an object from those who have it, one after the other. `room_for` is asked for as much room as it
-/// takes. What has come of it when it fails is left in `coming`, and what is there is not asked for again. Says of which
-/// making it is.
+/// Pulls the data of an object from the nodes that have a copy, one node after the other. Calls
+/// `room_for` with the number of bytes to get memory. If it fails, the received pieces stay in
+/// `coming`, and a later call does not request them again. Returns the memory and the version of
+/// the data.
 pub(crate) fn pull<R: AsMut<[u8]>>(
     copies: &[CopyLocation],
     wanted: &TransferRequest<'_>,
@@ -530,11 +547,11 @@ pub(crate) fn pull<R: AsMut<[u8]>>(
     }
     Err(last.unwrap_or_else(|| {
         let object = wanted.object;
-        Error::unavailable(Ran::No, format!("nobody who has value {object} listens anywhere"))
+        Error::unavailable(Ran::No, format!("no node with value {object} accepts connections"))
     }))
 }
 
-/// Whether what could not be got may be somewhere else by now.
+/// Returns whether the data may be at another node by now.
 pub(crate) fn may_be_elsewhere(error: &Error) -> bool {
     matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::NotFound)
 }

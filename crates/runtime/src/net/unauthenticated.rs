@@ -1,17 +1,19 @@
-//! Connections that have not proved yet that they know the token. There are at most [`MAX_STRANGERS`] at a listener, each
-//! for at most [`AUTHENTICATE_WITHIN`](super::handshake::AUTHENTICATE_WITHIN).
+//! Connections that have not proved yet that they know the token, here called strangers. A listener
+//! has at most [`MAX_UNAUTHENTICATED`] of them, each for at most
+//! [`AUTHENTICATE_WITHIN`](super::handshake::AUTHENTICATE_WITHIN).
 //!
-//! When there are too many, the oldest connection goes of the peer that has the most. So a stranger that makes many
-//! connections pushes out its own, and not those of others: a peer is a user of this machine, or another address.
+//! When there are too many, the pool closes the oldest connection of the peer that has the most. So
+//! a peer that makes many connections pushes out its own, and not those of others. A peer is a user
+//! of this machine, or another address (see [`PeerIdentity`]).
 
 use super::peer_identity::PeerIdentity;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use tokio::sync::oneshot;
 
-/// How many connections may be unproved at a time: many more than a cluster makes at once, and an eighth of the
-/// descriptors that a process has at least on most systems.
-pub(super) const MAX_STRANGERS: usize = 128;
+/// The most connections that may be unproved at a time. This is many more than a cluster makes at
+/// once, and an eighth of the fewest descriptors (1024) that a process has on most systems.
+pub(super) const MAX_UNAUTHENTICATED: usize = 128;
 
 /// See the [module](self).
 #[derive(Clone, Default)]
@@ -19,7 +21,7 @@ pub(super) struct UnauthenticatedPool(Arc<Mutex<Pool>>);
 
 #[derive(Default)]
 struct Pool {
-    /// By the order in which they came.
+    /// The strangers, in the order in which they came.
     waiting: BTreeMap<u64, Waiting>,
     next: u64,
 }
@@ -30,11 +32,11 @@ struct Waiting {
     _keeps: oneshot::Sender<()>,
 }
 
-/// A stranger's place in the pool. Dropping it gives the place back.
+/// A stranger's entry in the pool. Dropping it removes the entry.
 pub(super) struct PoolEntry {
     pool: UnauthenticatedPool,
     number: u64,
-    /// Ends when the connection has to go.
+    /// Ends when the connection must close.
     pub pushed_out: oneshot::Receiver<()>,
 }
 
@@ -43,11 +45,11 @@ impl UnauthenticatedPool {
         what(&mut self.0.lock().expect("nothing panics under it"))
     }
 
-    /// A connection came. Another one may have to go for it.
+    /// Adds a new connection. If the pool is full, closes another one.
     pub fn enter(&self, peer: PeerIdentity) -> PoolEntry {
         let (stays, pushed_out) = oneshot::channel();
         let number = self.with(|pool| {
-            if pool.waiting.len() >= MAX_STRANGERS {
+            if pool.waiting.len() >= MAX_UNAUTHENTICATED {
                 pool.push_out();
             }
             let number = pool.next;
@@ -58,7 +60,7 @@ impl UnauthenticatedPool {
         PoolEntry { pool: self.clone(), number, pushed_out }
     }
 
-    /// Descriptors are short: one connection has to go. Says whether there was one.
+    /// Closes one connection to free its descriptor. Returns whether there was one.
     pub fn close_one(&self) -> bool {
         self.with(Pool::push_out)
     }
@@ -97,7 +99,8 @@ mod tests {
         let pool = UnauthenticatedPool::default();
         let (honest, greedy) = (PeerIdentity::User(1), PeerIdentity::User(2));
         let mut first = pool.enter(honest);
-        let mut many: Vec<PoolEntry> = (1..MAX_STRANGERS).map(|_| pool.enter(greedy)).collect();
+        let mut many: Vec<PoolEntry> =
+            (1..MAX_UNAUTHENTICATED).map(|_| pool.enter(greedy)).collect();
         assert!(many.iter_mut().all(stays));
         let mut second = pool.enter(honest);
         assert!(stays(&mut first) && stays(&mut second));
@@ -105,7 +108,7 @@ mod tests {
         let mut later: Vec<PoolEntry> = (0..1_000).map(|_| pool.enter(greedy)).collect();
         assert!(stays(&mut first) && stays(&mut second));
         let stay = many.iter_mut().chain(&mut later).filter_map(|place| stays(place).then_some(()));
-        assert_eq!(stay.count(), MAX_STRANGERS - 2);
+        assert_eq!(stay.count(), MAX_UNAUTHENTICATED - 2);
         assert!(stays(later.last_mut().unwrap()), "the newest stays");
     }
 
@@ -113,11 +116,11 @@ mod tests {
     fn a_place_that_is_given_back_is_free() {
         let pool = UnauthenticatedPool::default();
         let mut first = pool.enter(PeerIdentity::User(1));
-        for _ in 0..10 * MAX_STRANGERS {
+        for _ in 0..10 * MAX_UNAUTHENTICATED {
             drop(pool.enter(PeerIdentity::User(1)));
         }
         assert!(stays(&mut first));
         assert!(pool.close_one() && !stays(&mut first));
-        assert!(!pool.close_one(), "nobody is left");
+        assert!(!pool.close_one(), "the pool is empty");
     }
 }

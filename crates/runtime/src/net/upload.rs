@@ -1,14 +1,22 @@
-//! Large values of clients that have no worker on their machine, on their way to the store of one elsewhere: the other way
-//! round than [data](super::data), in pieces too, over one connection.
+//! Uploads: large values of clients without a worker on their machine, sent to the object store of
+//! a worker elsewhere. An upload goes in the opposite direction to a [transfer], also in pieces,
+//! over one connection.
 //!
-//! After the [handshake](super::handshake) the dialler sends an object (16 bytes and 4) and how long all of it is (8 bytes).
-//! The worker answers with a byte 0 when there is room. Then come the pieces, each with its checksum (xxh3) after
-//! it, as long as they may be but for the last; and the worker says, with a byte 0, that it has all of it, and which
-//! session it works under (16 bytes and 8). In place of a 0 there may be a byte 1 and an error, as in an answer to who
-//! asks for data. What broke is sent anew, under the same name, and takes the place of what came before.
+//! After the [handshake](super::handshake):
 //!
-//! The worker has it until the cluster says that it is kept: that word comes from the controller, which the client tells
-//! next. If it does not come, the value is dropped.
+//! 1. The dialler sends the object (16 bytes and 4) and the length of its data (8 bytes).
+//! 2. The worker answers with a byte 0 when it has room.
+//! 3. The dialler sends the pieces, each followed by its checksum (xxh3, 8 bytes). Every piece but
+//!    the last has the full length.
+//! 4. The worker answers with a byte 0 when it has all data, followed by its session (16 bytes and
+//!    8).
+//!
+//! In place of a byte 0 the worker may send a byte 1 and an error, as in a transfer. After a broken
+//! connection the dialler sends the value again under the same name; it replaces the earlier data.
+//!
+//! The worker holds the value until the controller tells it to retain the value. The client reports
+//! the value to the controller next. If that word does not come within [`KEPT_WITHIN`], the worker
+//! drops the value.
 
 use super::credentials::Token;
 use super::handshake::ConnectionKind;
@@ -23,19 +31,20 @@ use std::io::{self, Read, Write};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// A worker that makes room may write to its disk for this long.
+/// How long a worker may take to make room: it may write to its disk meanwhile.
 const ROOM_WITHIN: Duration = Duration::from_secs(120);
-/// So often it is looked whether anybody still waits.
+/// How often the sender checks whether a caller still waits.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
-/// What nobody speaks of for this long after it came is dropped.
+/// How long the worker holds a received value that the cluster has not told it to retain.
 const KEPT_WITHIN: Duration = Duration::from_secs(60);
-/// A worker at which nothing arrives, however often it is tried, is given up after this long.
+/// The sender gives up a worker that took no byte for this long, over any number of attempts.
 const GIVEN_UP_AFTER: Duration = Duration::from_secs(10);
-/// The pauses before it is tried again.
+/// The first pause before another attempt. Each further pause is twice as long.
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
+/// The longest pause between two attempts.
 const LONGEST_PAUSE: Duration = Duration::from_millis(500);
 
-/// Takes in what somebody sends who has said who it is.
+/// Receives an upload of a client that knows the token.
 pub(super) fn receive(store: &ObjectStore, stream: &mut BlockingSocket) -> io::Result<()> {
     let mut header = [0; 28];
     stream.read_exact(&mut header)?;
@@ -45,7 +54,7 @@ pub(super) fn receive(store: &ObjectStore, stream: &mut BlockingSocket) -> io::R
     if bytes == 0 {
         return transfer::write_error(
             stream,
-            Error::invalid(format!("there is no data of {object}")),
+            Error::invalid(format!("the data of {object} is empty")),
         );
     }
     let mut room = match store.room(bytes) {
@@ -58,12 +67,12 @@ pub(super) fn receive(store: &ObjectStore, stream: &mut BlockingSocket) -> io::R
         let mut sum = [0; 8];
         stream.read_exact(&mut sum)?;
         if u64::from_be_bytes(sum) != checksum(piece) {
-            return Err(io::Error::other("a piece that changed on its way"));
+            return Err(io::Error::other("received a piece with a wrong checksum"));
         }
     }
     if Layout::read(room.as_mut()).is_none() {
-        drop(room); // Whoever hears that it was refused finds its room free.
-        let words = format!("the data of {object} makes no sense");
+        drop(room); // Before the answer: a client that gets it can count on the free room.
+        let words = format!("the data of {object} cannot be decoded");
         return transfer::write_error(stream, Error::invalid(words));
     }
     let taken = match store.take_in(object, room) {
@@ -74,13 +83,13 @@ pub(super) fn receive(store: &ObjectStore, stream: &mut BlockingSocket) -> io::R
     answer.put_u8(0);
     answer.put_u128(taken.worker.id.as_u128());
     answer.put_u64(taken.worker.epoch.0);
-    // If this is not heard, it comes anew.
-    let said = stream.write_all(&answer);
+    // If the client does not get this answer, it sends the value again.
+    let sent = stream.write_all(&answer);
     taken.wait_until_kept(KEPT_WITHIN);
-    said
+    sent
 }
 
-/// A value that is to be sent.
+/// A value to upload.
 pub(crate) struct Upload<'a> {
     pub object: ObjectId,
     pub layout: Layout,
@@ -89,8 +98,9 @@ pub(crate) struct Upload<'a> {
 }
 
 impl Upload<'_> {
-    /// Sends it to the worker at this address, over as many connections as it takes; says under which session it is
-    /// kept there. Looks now and then whether it is to `go_on`.
+    /// Sends the value to the worker at this address, over as many connections as it takes. Returns
+    /// the session of the worker that has it. Calls `go_on` now and then, and stops when that
+    /// returns false.
     pub fn send_to(
         &self,
         address: &str,
@@ -105,7 +115,7 @@ impl Upload<'_> {
                 Err(Failure::Broken(error)) => error,
             };
             if sent > 0 {
-                (began, pause) = (Instant::now(), FIRST_PAUSE); // It was there.
+                (began, pause) = (Instant::now(), FIRST_PAUSE); // The worker took some bytes.
             }
             let nobody = failure.kind() == io::ErrorKind::ConnectionRefused;
             if nobody || began.elapsed() > GIVEN_UP_AFTER {
@@ -154,7 +164,7 @@ impl Upload<'_> {
     }
 }
 
-/// Waits for a byte 0, or an error.
+/// Waits for a byte 0. Fails with the error that comes in its place.
 fn answered(stream: &mut BlockingSocket, go_on: &mut dyn FnMut() -> bool) -> Result<(), Failure> {
     let until = Instant::now() + ROOM_WITHIN;
     stream.read_within(LOOK_EVERY)?;
@@ -181,7 +191,7 @@ fn is_early(error: &io::Error) -> bool {
 }
 
 fn given_up() -> Error {
-    Error::cancelled("nobody waits any more for a large value to be sent")
+    Error::cancelled("no caller waits for the upload of a large value any more")
 }
 
 #[cfg(test)]
@@ -207,8 +217,9 @@ mod tests {
         Session { id: SessionId::from_u128(3), epoch: SessionEpoch(5) }
     }
 
-    /// The store of a worker, behind a socket; says where that is. `carry` sees each connection, by its number, how much
-    /// it has carried to the store, and what comes next.
+    /// Starts a worker's object store behind a proxy. Returns the store and the address of the
+    /// proxy. The proxy calls `carry` with the number of the connection, the bytes it has carried
+    /// to the store, and the next bytes. It closes the connection when `carry` returns false.
     fn serves(carry: fn(usize, usize, &mut [u8]) -> bool) -> (ObjectStore, String) {
         let options = StoreOptions { limit: LIMIT, spill: None, ..StoreOptions::default() };
         let store = ObjectStore::new(&options, Credentials::new(None));
@@ -225,7 +236,7 @@ mod tests {
                     (ours.try_clone().unwrap(), theirs.try_clone().unwrap());
                 thread::spawn(move || {
                     let _ = io::copy(&mut answers, &mut to_them);
-                    let _ = to_them.shutdown(Shutdown::Write); // Who has sent all waits for this.
+                    let _ = to_them.shutdown(Shutdown::Write); // A sender waits for this.
                 });
                 thread::spawn(move || {
                     let (mut ours, mut theirs, mut carried) = (ours, theirs, 0);
@@ -250,7 +261,7 @@ mod tests {
         Upload { object: object(), layout, parts, token }.send_to(address, &mut || true)
     }
 
-    /// Whether the store has exactly these parts.
+    /// Returns whether the store has exactly these parts.
     fn has(store: &ObjectStore, parts: &[&[u8]]) -> bool {
         let view = store.read_here(object()).unwrap();
         let layout = Layout::read(&view).unwrap();
@@ -276,7 +287,7 @@ mod tests {
         assert!(has(&store, &parts));
         store.retain(object());
         assert!(has(&store, &parts));
-        // Only what came last takes room.
+        // Only the last upload takes room.
         let layout = Layout::of(parts.map(<[u8]>::len)).unwrap();
         assert_eq!(store.figures().used, layout.bytes() as u64);
     }
@@ -287,7 +298,8 @@ mod tests {
         let error = send(&address, &token("a"), &[&bytes(LIMIT as usize + 1)]).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Exhausted);
         assert!(error.message().contains("do not fit into this node's store"), "{error}");
-        // The layout is that of a shorter value: what arrives says that it is longer.
+        // The layout is that of a shorter value: the data that arrives has the layout of a longer
+        // one.
         let (short, long) = (Layout::of([100]).unwrap(), [&bytes(200)[..]]);
         let upload = Upload { object: object(), layout: short, parts: &long, token: &token("a") };
         let error = upload.send_to(&address, &mut || true).unwrap_err();
@@ -322,10 +334,10 @@ mod tests {
         let taken = fill();
         assert_eq!(taken.worker, session());
         drop(taken);
-        assert_eq!(store.figures().used, 0, "nobody put it");
+        assert_eq!(store.figures().used, 0, "the client did not put it");
         let (first, second) = (fill(), fill());
         drop(first);
-        assert!(has(&store, &[&bytes(1_000)]), "what came once more has its name");
+        assert!(has(&store, &[&bytes(1_000)]), "the second upload has the name now");
         store.retain(object());
         second.wait_until_kept(Duration::from_secs(60));
         assert!(has(&store, &[&bytes(1_000)]));

@@ -1,5 +1,5 @@
-//! Questions from outside, each answered under the lock: what the controller decides, what workers of
-//! this process have.
+//! Requests of the control service, each answered under the node's lock: from the controller, or
+//! from the workers of this process.
 
 use super::{Node, NodeState, Shell};
 use crate::executor::log::Logs;
@@ -17,7 +17,7 @@ use marline_core::worker::{WorkerActorStatus, WorkerTaskStatus};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What a worker of this process says of itself.
+/// How a worker of this process is doing.
 pub(crate) struct Health {
     pub session: Option<Session>,
     pub tasks: usize,
@@ -28,7 +28,7 @@ pub(crate) struct Health {
 }
 
 impl Node {
-    /// Asks the controller for something, and does what follows from it.
+    /// Calls `ask` with the controller, and carries out the effects.
     pub fn with_controller_mut<R>(
         &self,
         ask: impl FnOnce(&mut Controller, Time, &mut Vec<Effect>) -> Result<R, Error>,
@@ -41,43 +41,44 @@ impl Node {
         })
     }
 
-    /// Looks at the controller.
+    /// Calls `look` with the controller.
     pub fn with_controller<R>(&self, look: impl FnOnce(&Controller) -> R) -> Result<R, Error> {
         self.with_state(|state, _| state.controller_mut().map(|controller| look(controller)))
     }
 
-    /// What is known of a task, as it is said to others.
+    /// Returns the status of a task in its wire form.
     pub fn task_status(&self, task: TaskId) -> Result<v1::TaskStatus, Error> {
         let status = self.with_controller(|controller| controller.task_status(task))??;
         Ok(encode_task(status, Detail::Whole, WallClock::new(self.now())))
     }
 
-    /// Whether a controller is here.
+    /// Returns whether this node hosts a controller.
     pub fn has_controller(&self) -> bool {
         self.with_state(|state, _| state.controller.is_some())
     }
 
-    /// The time on this node's clock.
+    /// Returns the time on this node's clock.
     pub fn now(&self) -> Time {
         self.clock.now()
     }
 
-    /// How long this node has been there.
+    /// Returns how long this node has existed.
     pub fn uptime(&self) -> Duration {
         self.now().since(self.began)
     }
 
-    /// What executors of this node's workers print.
+    /// Returns the logs of this node's executors.
     pub fn logs(&self) -> Arc<Logs> {
         self.logs.clone()
     }
 
-    /// Which cluster the controller here has.
+    /// Returns the cluster of this node's controller.
     pub fn cluster_id(&self) -> ClusterId {
         self.with_state(|state, _| state.cluster)
     }
 
-    /// A seat of this node belongs to a controller elsewhere.
+    /// Notes that a worker or client of this node belongs to the controller at `at`, and what a
+    /// worker offers.
     pub fn set_upstream(&self, membership: &Membership, at: &str) {
         self.with_state(|state, _| {
             state.upstream = Some(at.into());
@@ -88,7 +89,7 @@ impl Node {
         });
     }
 
-    /// Tasks and calls that are with the workers here; at most `limit` of each.
+    /// Returns the tasks and calls of each worker in this process, at most `limit` of each worker.
     pub fn tasks_here(
         &self,
         limit: usize,
@@ -103,7 +104,7 @@ impl Node {
         })
     }
 
-    /// Actors that are with the workers here; at most `limit` of each.
+    /// Returns the actors of each worker in this process, at most `limit` of each worker.
     pub fn actors_here(
         &self,
         limit: usize,
@@ -118,7 +119,7 @@ impl Node {
         })
     }
 
-    /// The actor with this id, if a worker of this process has it.
+    /// Returns the actor with this id, if a worker of this process hosts it.
     pub fn actor_here(&self, id: ActorId) -> Option<(Option<Session>, WorkerActorStatus)> {
         self.with_state(|state, _| {
             let mut machines = state.workers.iter().map(|shell| &shell.machine);
@@ -126,7 +127,7 @@ impl Node {
         })
     }
 
-    /// How the workers here are.
+    /// Returns how each worker of this process is doing.
     pub fn health(&self) -> Result<Vec<Health>, Error> {
         self.with_state(|state, _| {
             if state.closed {
@@ -134,7 +135,7 @@ impl Node {
             }
             if state.workers.is_empty() {
                 return Err(Error::unsupported(
-                    "no worker is here: ask one at its own address, as ListWorkers says it",
+                    "this process has no worker: ask a worker at its own address, which ListWorkers returns",
                 ));
             }
             let healths = state.workers.iter().enumerate().map(|(index, shell)| {
@@ -155,7 +156,7 @@ impl Node {
 }
 
 impl NodeState {
-    /// The controller of this node, if it has one and goes on.
+    /// Returns the controller of this node. Fails if there is none, or if the node is closed.
     pub(super) fn controller_mut(&mut self) -> Result<&mut Controller, Error> {
         if self.closed {
             return Err(Error::unavailable(Ran::Maybe, "this process is shutting down"));

@@ -1,4 +1,5 @@
-//! The controller's shell: what it says goes to the machines of this process.
+//! The controller's shell: carries out the effects of the controller's state machine. Messages go
+//! to the machines of this process, or to links to others.
 
 use super::links::{LinkEnd, LinkId};
 use super::{DeferredAction, NodeState, Shell, Todo};
@@ -38,7 +39,7 @@ impl NodeState {
             Effect::Ping { to, ping } => self.link_urgent(LinkId::Session(to), Frame::Ping(ping)),
             Effect::ToClient { to, message } => match self.shells.get(&to) {
                 Some(Shell::Client(index)) => {
-                    let event = client::Event::ControllerSaid { session: to, message };
+                    let event = client::Event::ControllerMessageReceived { session: to, message };
                     self.todo.push_back(Todo::Client(*index, event));
                 }
                 _ => self.link_send(LinkId::Session(to), Message::ToClient(message)),
@@ -52,19 +53,20 @@ impl NodeState {
             },
             Effect::WakeTaskWaiters(task) => self.task_ended(task),
             Effect::AllowExit => {
-                self.outside.extend(self.ending.drain(..).map(DeferredAction::Left))
+                self.outside.extend(self.ending.drain(..).map(DeferredAction::SendDone))
             }
         }
     }
 
-    /// A session was let in: of this process, or of another.
+    /// Notes that the controller has opened a session, for a machine of this process or for another
+    /// process.
     fn session_opened(&mut self, now: Time, session: Session) {
-        let shell = self.joining.take().expect("only who asks is let in");
+        let shell = self.joining.take().expect("only a joining shell gets a session");
         self.shells.insert(session, shell);
         let (terms, asked_at) = (LeaseTerms::FOREVER, now);
         match shell {
             Shell::Worker(index) => {
-                self.workers[index].works_for(self.cluster);
+                self.workers[index].set_cluster(self.cluster);
                 let event = worker::Event::Joined { session, terms, asked_at };
                 self.todo.push_back(Todo::Worker(index, event));
             }
@@ -73,7 +75,7 @@ impl NodeState {
                 self.todo.push_back(Todo::Client(index, event));
             }
             Shell::RemoteWorker | Shell::RemoteClient => {
-                let controller = self.controller.as_ref().expect("it let somebody in");
+                let controller = self.controller.as_ref().expect("it opened the session");
                 let end = LinkEnd::new(controller.config().epoch.0);
                 self.links.insert(LinkId::Session(session), end);
                 self.opened = Some(session);

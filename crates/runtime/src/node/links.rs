@@ -1,4 +1,7 @@
-//! Links to other processes: which machine's messages each carries, and on which connection.
+//! Links to other processes: between which machines each carries messages, and on which connection.
+//!
+//! The rules of a link (numbers, acknowledgements, resuming) are in [`marline_core::link`]; the
+//! sockets are in `net`.
 
 use super::DeferredAction;
 use super::output::OutputInFlight;
@@ -14,23 +17,26 @@ use marline_core::link::{Incarnation, Link, LinkEffect, Packet};
 use marline_core::message::{AttemptId, FromClient, FromWorker, ToClient, ToHost};
 use marline_core::worker;
 
-/// One of this process's ends of a link.
+/// This process's end of a link.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub(crate) enum LinkId {
-    /// The controller's, to a session elsewhere.
+    /// From this process's controller to a session elsewhere.
     Session(Session),
-    /// A worker's or a client's of this process, to a controller elsewhere.
+    /// From a worker or a client of this process to the controller elsewhere.
     Upstream(Session),
-    /// A client's of this process, to a worker elsewhere: the client's session, the worker's.
+    /// From a client of this process to a worker elsewhere: the client's session, then the
+    /// worker's.
     Host(Session, Session),
-    /// A worker's of this process, to a client elsewhere: the worker's session, the client's.
+    /// From a worker of this process to a client elsewhere: the worker's session, then the
+    /// client's.
     Caller(Session, Session),
 }
 
-/// With no more than this on its way, a link is in conversation rather than in full flow.
+/// A link with at most this many unacknowledged messages is in conversation, and each frame is
+/// written at once. With more it is in full flow, and frames are collected.
 const FEW: usize = 8;
 
-/// A link, and the connection that it is on now.
+/// A link, and its current connection.
 pub(crate) struct LinkEnd {
     link: Link<Message>,
     connection: Option<(u64, Outbox)>,
@@ -43,7 +49,7 @@ impl LinkEnd {
         LinkEnd { link, connection: None, output: OutputInFlight::default() }
     }
 
-    /// Puts a frame into the outbox. Says how it is to be flushed, if it is.
+    /// Puts a frame into the outbox. Returns the action that flushes it, if it needs one.
     fn transmit(&self, frame: Frame, priority: SendPriority) -> Option<DeferredAction> {
         let (_, outbox) = self.connection.as_ref()?;
         let at_once = self.link.unacknowledged() <= FEW;
@@ -53,7 +59,7 @@ impl LinkEnd {
 }
 
 impl NodeState {
-    /// In which direction what arrives on this link travels.
+    /// Returns the direction in which messages that arrive on this link travel.
     pub(crate) fn direction(&self, which: LinkId) -> Direction {
         match which {
             LinkId::Session(session) => match self.shells.get(&session) {
@@ -69,7 +75,8 @@ impl NodeState {
         }
     }
 
-    /// A connection was made for a link. Says whether it is wanted.
+    /// Attaches a new connection to a link. Returns `false` if there is no such link, or if a later
+    /// connection came before this one.
     pub(crate) fn link_connected(&mut self, which: LinkId, number: u64, outbox: Outbox) -> bool {
         let Some(end) = self.links.get_mut(&which) else { return false };
         let mut out = Vec::new();
@@ -100,7 +107,7 @@ impl NodeState {
         }
     }
 
-    /// A frame arrived on a link's connection. Says what the peer did wrong, if it did.
+    /// Handles a frame that arrived on a link's connection. Fails if the peer broke a rule.
     pub(crate) fn link_received(
         &mut self,
         which: LinkId,
@@ -152,7 +159,7 @@ impl NodeState {
         if let Some(LinkEffect::Break(rule)) = out.last() {
             return Err(Error::invalid(format!("the link's rules were broken: {rule}")));
         }
-        let left_to_say = end.output.left_to_say(&end.link);
+        let left_to_say = end.output.dropped_notice(&end.link);
         self.link_outputs(which, out);
         if let Some(message) = left_to_say {
             self.link_send(which, message);
@@ -160,7 +167,7 @@ impl NodeState {
         Ok(())
     }
 
-    /// Acknowledges what was received, when a batch was handled.
+    /// Acknowledges the messages that were received, after a batch was handled.
     pub(crate) fn link_acknowledge(&mut self, which: LinkId) {
         if let Some(end) = self.links.get_mut(&which) {
             let mut out = Vec::new();
@@ -169,7 +176,8 @@ impl NodeState {
         }
     }
 
-    /// Sends a message on a link, now or when it is connected; output only if not too much is on its way.
+    /// Sends a message on a link, now or when it is connected. Drops output if too much of it is on
+    /// its way.
     pub(super) fn link_send(&mut self, which: LinkId, mut message: Message) {
         if let Some(end) = self.links.get_mut(&which) {
             let bytes = message.encoded_len_hint();
@@ -200,7 +208,7 @@ impl NodeState {
                 }
                 LinkEffect::Deliver(message) => self.link_delivered(which, message),
                 LinkEffect::Lost { unsent, .. } => self.peer_replaced(which, unsent),
-                LinkEffect::Break(_) => {} // Whoever fed the packet sees it.
+                LinkEffect::Break(_) => {} // `link_packet` handles it.
             }
         }
     }
@@ -215,9 +223,10 @@ impl NodeState {
             }
             (LinkId::Upstream(session), Message::ToClient(message)) => {
                 match self.shells.get(&session) {
-                    Some(Shell::Client(index)) => {
-                        Todo::Client(*index, client::Event::ControllerSaid { session, message })
-                    }
+                    Some(Shell::Client(index)) => Todo::Client(
+                        *index,
+                        client::Event::ControllerMessageReceived { session, message },
+                    ),
                     _ => return,
                 }
             }
@@ -242,13 +251,14 @@ impl NodeState {
                 }
                 _ => return,
             },
-            // Decoding lets only the right ones through.
+            // Decoding lets only messages of the link's direction through.
             (_, message) => panic!("{message:?} travels in another direction"),
         };
         self.todo.push_back(todo);
     }
 
-    /// The peer says that a session is over: this process's own, or the worker's that was called.
+    /// Handles the peer's message that a session is over: this process's own session, or that of
+    /// the worker that it called.
     fn link_is_over(&mut self, which: LinkId, session: Session) {
         match which {
             LinkId::Upstream(mine) if mine == session => self.fence(session),
@@ -260,7 +270,7 @@ impl NodeState {
         }
     }
 
-    /// A session of this process is over.
+    /// Queues an event that a session of this process is over.
     pub(super) fn fence(&mut self, session: Session) {
         match self.shells.get(&session) {
             Some(Shell::Worker(index)) => {
@@ -281,7 +291,8 @@ impl NodeState {
         }
     }
 
-    /// Ends a client's link to a worker for good, and says what never left.
+    /// Ends a client's link to a worker for good. Tells the client which of its calls were never
+    /// sent.
     pub(super) fn close_host(&mut self, me: Session, host: Session, mut unsent: Vec<Message>) {
         if let Some(end) = self.links.remove(&LinkId::Host(me, host)) {
             if let Some((_, outbox)) = end.connection {
@@ -295,7 +306,7 @@ impl NodeState {
         }
     }
 
-    /// Ends a link, telling the other end that the session is over.
+    /// Ends a link, and tells the peer that the session is over.
     pub(super) fn drop_link(&mut self, which: LinkId, over: Session) {
         if let Some(end) = self.links.remove(&which) {
             let over = Frame::Over { session: over, error: None };
@@ -307,7 +318,8 @@ impl NodeState {
     }
 }
 
-/// How soon a packet is to leave: what nobody waits for leaves with what somebody does.
+/// Returns how soon a packet must leave. A packet that no process waits for leaves together with
+/// one that a process waits for.
 fn priority(packet: &Packet<Message>) -> SendPriority {
     let lazy = match packet {
         Packet::Data { message: Message::FromWorker(message), .. } => matches!(
@@ -328,7 +340,7 @@ fn priority(packet: &Packet<Message>) -> SendPriority {
     if lazy { SendPriority::Lazy } else { SendPriority::Now }
 }
 
-/// The call that a message makes.
+/// Returns the attempt of the call that a message makes.
 fn tried(message: Message) -> Option<AttemptId> {
     match message {
         Message::ToHost(ToHost::Call { spec, attempt, .. }) => {

@@ -1,6 +1,8 @@
-//! What was printed, on its way out of this node. It is for people to see, so nobody waits for whoever does
-//! not take it: what there is no room for is dropped and counted, and the next that gets through says so, or,
-//! if nothing follows, a word of its own when there is room again.
+//! Printed output on its way out of this node.
+//!
+//! Output is for people to read, so no task waits for a reader that does not keep up. Output
+//! without room is dropped and its lines are counted. The next message that gets through carries
+//! the count. If none follows, a message of its own carries the count when there is room again.
 
 use crate::wire::message::Message;
 use marline_channel::{Builder, ErrorKind, Receiver, Sender};
@@ -11,23 +13,25 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-/// So many bytes may be on their way on a link.
+/// The most bytes of output that may be unacknowledged on a link.
 const MAX_LINK_BYTES: usize = 4 << 20;
-/// So many pieces may wait for a client to take them; each has 32 KiB or so at most.
+/// The most pieces of output that may wait until a client takes them. Each piece has about 32 KiB
+/// at most.
 const MAX_WAITING: usize = 512;
 
-/// What is on its way on one link.
+/// The output that is on its way on one link.
 #[derive(Default)]
 pub(super) struct OutputInFlight {
-    /// The numbers of messages that are not acknowledged, and what they take.
+    /// The numbers and sizes of the messages that are not acknowledged.
     messages: VecDeque<(u64, usize)>,
     bytes: usize,
-    /// The last that was dropped, without its text: how many lines were missed.
+    /// The last dropped message without its text, with the count of missed lines.
     missed: Option<Message>,
 }
 
 impl OutputInFlight {
-    /// Says whether a message that is `bytes` long may be sent on a link now: anything but output may.
+    /// Returns whether a message of `bytes` bytes may be sent on a link now. Only output can be
+    /// refused.
     pub fn admits(&mut self, message: &mut Message, bytes: usize, link: &Link<Message>) -> bool {
         let Some(output) = output_of(message) else { return true };
         self.look_at(link);
@@ -44,18 +48,18 @@ impl OutputInFlight {
         true
     }
 
-    /// What is to be said on a link when nothing follows: how much was missed, once the rest has arrived.
-    pub fn left_to_say(&mut self, link: &Link<Message>) -> Option<Message> {
+    /// Returns the message that reports how much was missed, once all earlier output has arrived.
+    pub fn dropped_notice(&mut self, link: &Link<Message>) -> Option<Message> {
         self.missed.as_ref()?;
         self.look_at(link);
         if self.messages.is_empty() { self.missed.take() } else { None }
     }
 
-    /// What has arrived is not on its way any more.
+    /// Forgets the messages that were acknowledged.
     fn look_at(&mut self, link: &Link<Message>) {
         let (sent, acknowledged) = link.sent();
         if self.messages.back().is_some_and(|(number, _)| *number > sent) {
-            (self.messages, self.bytes) = Default::default(); // Numbers began anew.
+            (self.messages, self.bytes) = Default::default(); // The link started a new numbering.
         }
         while let Some((number, bytes)) = self.messages.front()
             && *number <= acknowledged
@@ -66,7 +70,7 @@ impl OutputInFlight {
     }
 }
 
-/// What is left of output that is dropped: that it was missed.
+/// Returns dropped output without its text: its lines count as missed.
 fn without_text(output: &PrintedLines) -> PrintedLines {
     PrintedLines { text: None, dropped: 0, missed: output.lines(), ..output.clone() }
 }
@@ -84,20 +88,20 @@ fn output_of(message: &mut Message) -> Option<&mut PrintedLines> {
     }
 }
 
-/// Whom a client has that looks at what its work prints: the end that is written to.
+/// The writing end of the queue of output that a client is shown.
 pub(crate) struct OutputSender {
     shows: Sender<AttributedOutput>,
     missed: Missed,
 }
 
-/// What a client's work prints, as it comes: the end that is read.
+/// The reading end of the queue of output that a client is shown.
 pub struct OutputReceiver {
     shown: Receiver<AttributedOutput>,
     missed: Missed,
 }
 
-/// The last that was dropped, without its text. Whoever writes drops under this lock, and whoever reads looks
-/// under it after having made room: so one of them says what was missed.
+/// The last dropped piece without its text. The writer drops under this lock. The reader looks
+/// under it after it has made room. So one of the two reports the missed lines.
 #[derive(Clone, Default)]
 struct Missed(Arc<Mutex<Option<AttributedOutput>>>);
 
@@ -125,8 +129,8 @@ impl OutputSender {
 }
 
 impl OutputReceiver {
-    /// What was printed since the last time, `max` pieces or so, when there is something; nothing if the time
-    /// is over; `None` if no more will come.
+    /// Takes the output since the last call, about `max` pieces, as soon as there is some. Returns
+    /// an empty list after `timeout`, and `None` if no more will come.
     pub fn take(&self, timeout: Option<Duration>, max: usize) -> Option<Vec<AttributedOutput>> {
         let receiving = self.shown.recv();
         let first = match timeout {
@@ -202,17 +206,17 @@ mod tests {
             assert!(on_the_way.admits(&mut message, MAX_LINK_BYTES / 2, &link));
             link.send(message, MAX_LINK_BYTES / 2, &mut Vec::new());
         }
-        assert_eq!(on_the_way.left_to_say(&link), None, "nothing was missed");
+        assert_eq!(on_the_way.dropped_notice(&link), None, "nothing was missed");
         for text in ["a", "b\nc"] {
             assert!(!on_the_way.admits(&mut message(text), 1, &link));
         }
         link.received(1, Packet::Seen(1), &mut Vec::new());
-        assert_eq!(on_the_way.left_to_say(&link), None, "the next piece may still say it");
+        assert_eq!(on_the_way.dropped_notice(&link), None, "the next piece may still say it");
         link.received(1, Packet::Seen(2), &mut Vec::new());
-        let mut said = on_the_way.left_to_say(&link).unwrap();
+        let mut said = on_the_way.dropped_notice(&link).unwrap();
         let output = output_of(&mut said).unwrap();
         assert_eq!((output.text.as_deref(), output.missed), (None, 3));
-        assert_eq!(on_the_way.left_to_say(&link), None, "once");
+        assert_eq!(on_the_way.dropped_notice(&link), None, "once");
     }
 
     fn show(text: &str) -> AttributedOutput {

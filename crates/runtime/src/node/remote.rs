@@ -1,5 +1,7 @@
-//! Processes elsewhere: those that join this node's controller, and the controller that this node's
-//! workers and clients join.
+//! Joining across processes: processes elsewhere that join this node's controller, and the
+//! controller elsewhere that this node's workers and clients join.
+//!
+//! The request and answer are in `wire/join.rs`; `net/dial.rs` sends and repeats the request.
 
 use super::links::{LinkEnd, LinkId};
 use super::{
@@ -28,46 +30,48 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-/// Whether to join.
+/// Whether a worker or client of this node joins now.
 pub(crate) enum JoinDecision {
-    /// The request is made at this time.
+    /// Join. The time is when the request is made, from which a lease counts.
     Now(Time),
-    /// Executors of the session before may still act.
+    /// Try later: executors of the previous session may still act.
     Later,
-    /// It is to leave.
+    /// Do not join again: the worker or client is leaving.
     Never,
 }
 
-/// What becomes of a connection that a process elsewhere makes.
+/// What happens to a connection that a process elsewhere makes.
 pub(crate) enum AttachOutcome {
-    /// It carries this link.
+    /// The connection carries this link.
     To(LinkId),
-    /// A later connection of its link came before it.
+    /// A later connection of the same link arrived before this one.
     Late,
-    /// The session it was made by, or for, is over.
+    /// The session that it belongs to, or the one that it calls, is over.
     Over,
 }
 
-/// A seat of this node that belongs to a controller elsewhere.
+/// A worker or client of this node that belongs to a controller elsewhere, and what it needs to
+/// join again.
 pub(crate) struct Membership {
     pub shell: Shell,
     pub session_id: SessionId,
     pub role: Role,
     pub upstream: Upstream,
-    /// What those who connect to this process must say: the token of the cluster it belongs to.
+    /// What peers that connect to this process must prove to know: the token of the cluster that it
+    /// belongs to.
     pub secret: Credentials,
-    /// Which process it is, so that its death can be seen.
+    /// The identity of this process, so that its death can be seen.
     pub process: Option<ProcessIdentity>,
 }
 
 impl Node {
-    /// A process elsewhere joins this node's controller.
+    /// Lets a process elsewhere join this node's controller.
     pub fn join(&self, join: Join) -> Result<Joined, Error> {
         self.with_state(|state, now| state.join(now, join))
     }
 
-    /// Makes a seat for a worker of a controller elsewhere.
-    pub fn seat_worker(
+    /// Adds a worker whose controller is elsewhere.
+    pub fn add_worker_shell(
         self: &Arc<Node>,
         executors: Executors,
         store: Option<ObjectStore>,
@@ -77,15 +81,15 @@ impl Node {
         self.with_state(|state, _| state.add_worker_shell(&me, executors, store, config))
     }
 
-    /// Makes a seat for a client of a controller elsewhere.
-    pub fn seat_client(&self, address: &str, token: Token) -> usize {
+    /// Adds a client whose controller is elsewhere.
+    pub fn add_client_shell(&self, address: &str, token: Token) -> usize {
         self.with_state(|state, _| {
             state.token = token;
             state.add_client_shell(client::Client::of(address.into()))
         })
     }
 
-    /// A client of this node joins a controller that is elsewhere than the one before.
+    /// Sets the address and token of a client whose controller is at another address than before.
     pub fn move_client(&self, index: usize, address: &str, token: Token) {
         self.with_state(|state, _| {
             state.token = token;
@@ -93,22 +97,24 @@ impl Node {
         });
     }
 
-    /// Whether a seat of this node wants to join.
+    /// Returns whether a worker or client of this node wants to join now.
     pub fn wants_to_join(&self, shell: Shell) -> JoinDecision {
         self.with_state(|state, now| match shell {
             _ if state.closed => JoinDecision::Never,
             Shell::Worker(index) if state.workers[index].drained => JoinDecision::Never,
-            Shell::Worker(index) if !state.workers[index].is_still() => JoinDecision::Later,
+            Shell::Worker(index) if !state.workers[index].all_executors_dead() => {
+                JoinDecision::Later
+            }
             Shell::Client(index) if state.has_left(index) => JoinDecision::Never,
             Shell::Worker(_) | Shell::Client(_) => JoinDecision::Now(now),
-            Shell::RemoteWorker | Shell::RemoteClient => panic!("others join for themselves"),
+            Shell::RemoteWorker | Shell::RemoteClient => panic!("a remote shell joins elsewhere"),
         })
     }
 
-    /// Has a worker of this node finish what it has, move what is left after `grace`, and leave; what is
-    /// given says when it has.
+    /// Drains a worker of this node: it finishes its work, gives back what is not done after
+    /// `grace`, and leaves. The receiver settles when it has left.
     pub fn drain(&self, shell: Shell, grace: Duration) -> oneshot::Receiver<()> {
-        let left = self.left(shell);
+        let left = self.worker_left(shell);
         self.with_state(|state, _| {
             if let Shell::Worker(index) = shell {
                 state.todo.push_back(Todo::Worker(index, worker::Event::DrainRequested { grace }));
@@ -117,8 +123,8 @@ impl Node {
         left
     }
 
-    /// Has the controller of this node take no new work, and every worker finish what it has until `grace`
-    /// is over; what is given says when that is done.
+    /// Shuts down this node's controller: it takes no new work, and every worker finishes what it
+    /// has until `grace` is over. The receiver settles when that is done.
     pub fn shut_down(&self, grace: Duration) -> oneshot::Receiver<()> {
         let (waiter, done) = oneshot::oneshot();
         self.with_state(|state, now| {
@@ -132,8 +138,9 @@ impl Node {
         done
     }
 
-    /// Says when a worker of this node has left, because it drained or because the node was closed.
-    pub fn left(&self, shell: Shell) -> oneshot::Receiver<()> {
+    /// Returns a receiver that settles when a worker of this node has left, because it drained or
+    /// because the node was closed.
+    pub fn worker_left(&self, shell: Shell) -> oneshot::Receiver<()> {
         let (waiter, left) = oneshot::oneshot();
         self.with_state(|state, _| match shell {
             Shell::Worker(index) if !state.closed && !state.workers[index].has_left() => {
@@ -144,7 +151,7 @@ impl Node {
         left
     }
 
-    /// Tells whoever started a worker of this node something.
+    /// Shows a note to the operator of a worker of this node.
     pub fn note(&self, shell: Shell, words: String) {
         self.with_state(|state, _| {
             if let Shell::Worker(index) = shell {
@@ -154,7 +161,7 @@ impl Node {
         });
     }
 
-    /// What is done with what a worker of this node has to say.
+    /// Sets the function that shows notes of a worker of this node.
     pub fn on_note(&self, shell: Shell, note: Warn) {
         self.with_state(|state, _| {
             if let Shell::Worker(index) = shell {
@@ -163,7 +170,7 @@ impl Node {
         });
     }
 
-    /// The session of a worker of this node, while it has one.
+    /// Returns the session of a worker of this node, while it has one.
     pub fn worker_session(&self, shell: Shell) -> Option<Session> {
         self.with_state(|state, _| match shell {
             Shell::Worker(index) => state.workers[index].machine.session(),
@@ -171,12 +178,12 @@ impl Node {
         })
     }
 
-    /// A seat of this node has a session.
+    /// Notes that a worker or client of this node has a session.
     pub fn joined(&self, shell: Shell, joined: Joined, asked_at: Time) {
         self.with_state(|state, _| state.joined(shell, joined, asked_at));
     }
 
-    /// A process elsewhere connects a link.
+    /// Attaches a connection that a process elsewhere made to its link.
     pub fn attach(
         &self,
         session: Session,
@@ -187,13 +194,13 @@ impl Node {
         self.with_state(|state, _| state.attach(session, number, host, outbox))
     }
 
-    /// This node connects a link. Says whether it is wanted.
+    /// Attaches a connection that this node made to its link. Returns whether the link wants it.
     pub fn connected(&self, which: LinkId, number: u64, outbox: Outbox) -> bool {
         self.with_state(|state, _| state.link_connected(which, number, outbox))
     }
 
-    /// A connection ended. If it was a session's elsewhere whose process could be seen to die, says
-    /// which.
+    /// Notes that a connection ended. If it belonged to a session elsewhere whose process can be
+    /// watched, returns the session and the process.
     pub fn disconnected(&self, which: LinkId, number: u64) -> Option<(Session, ProcessIdentity)> {
         self.with_state(|state, _| {
             state.link_disconnected(which, number);
@@ -202,29 +209,29 @@ impl Node {
         })
     }
 
-    /// Whether a session is here and has no connection.
+    /// Returns whether a session exists and has no connection.
     pub fn is_cut_off(&self, session: Session) -> bool {
         self.with_state(|state, _| state.is_cut_off(session))
     }
 
-    /// The controller that a session of this process belongs to is dead.
+    /// Ends a session of this process: its controller is dead.
     pub fn controller_died(&self, session: Session) {
         self.with_state(|state, _| state.fence(session));
     }
 
-    /// There is proof that a session's process is dead.
+    /// Tells the controller that a session's process is certainly dead.
     pub fn process_died(&self, session: Session, how: String) {
         self.with_state(|state, _| {
             state.todo.push_back(Todo::Controller(Event::ProcessDied { session, how }));
         });
     }
 
-    /// In which direction what arrives on a link travels.
+    /// Returns the direction in which messages that arrive on a link travel.
     pub fn direction(&self, which: LinkId) -> Direction {
         self.with_state(|state, _| state.direction(which))
     }
 
-    /// A connection brought frames. Says what the peer did wrong, if it did.
+    /// Handles frames that a connection brought. Fails if the peer broke a rule.
     pub fn received(
         &self,
         which: LinkId,
@@ -243,12 +250,13 @@ impl Node {
         })
     }
 
-    /// Tells the peer of a link what was seen, if nothing that left meanwhile did.
+    /// Acknowledges received messages to the peer of a link, unless a message that was sent
+    /// meanwhile did so.
     pub fn acknowledge(&self, which: LinkId) {
         self.with_state(|state, _| state.link_acknowledge(which));
     }
 
-    /// Whether there is a link that wants a connection.
+    /// Returns whether there is such a link, so that it needs a connection.
     pub fn wants_connection(&self, which: LinkId) -> bool {
         self.with_state(|state, _| state.has_link(which))
     }
@@ -292,7 +300,7 @@ impl NodeState {
         self.links.insert(LinkId::Upstream(session), LinkEnd::new(session.epoch.0));
         match shell {
             Shell::Worker(index) => {
-                self.workers[index].works_for(joined.cluster);
+                self.workers[index].set_cluster(joined.cluster);
                 self.todo.push_back(Todo::Worker(
                     index,
                     worker::Event::Joined { session, terms, asked_at },
@@ -305,11 +313,11 @@ impl NodeState {
                     client::Event::Joined { session, terms, asked_at },
                 ));
                 if self.has_left(index) {
-                    // It left while it was being let in.
+                    // It left while the controller opened its session.
                     self.todo.push_back(Todo::Client(index, client::Event::Fenced { session }));
                 }
             }
-            Shell::RemoteWorker | Shell::RemoteClient => panic!("others join for themselves"),
+            Shell::RemoteWorker | Shell::RemoteClient => panic!("a remote shell joins elsewhere"),
         }
     }
 
@@ -323,7 +331,8 @@ impl NodeState {
         let which = match host {
             None => LinkId::Session(session),
             Some(host) => {
-                // Only the session that was called takes the call.
+                // Only a worker's session of this process takes calls. After that worker has joined
+                // again, its session is another one.
                 if !matches!(self.shells.get(&host), Some(Shell::Worker(_))) {
                     return AttachOutcome::Over;
                 }
@@ -342,7 +351,8 @@ impl NodeState {
         }
     }
 
-    /// A client of this process calls a worker elsewhere.
+    /// Sends a message from a client of this process to a worker elsewhere. Connects to the worker
+    /// if there is no link yet.
     pub(super) fn call_host(
         &mut self,
         me: Session,
@@ -359,7 +369,7 @@ impl NodeState {
         self.link_send(which, Message::ToHost(message));
     }
 
-    /// A session of this process is over: its links go.
+    /// Drops the links of a session of this process that is over.
     pub(super) fn session_stopped(&mut self, session: Session) {
         let mine = self.links.keys().copied().filter(|which| match which {
             LinkId::Upstream(me) | LinkId::Host(me, _) | LinkId::Caller(me, _) => *me == session,
@@ -379,7 +389,7 @@ mod tests {
     #[test]
     fn a_client_that_has_left_does_not_join_again() {
         let node = Node::new();
-        let shell = Shell::Client(node.seat_client("127.0.0.1:1", None));
+        let shell = Shell::Client(node.add_client_shell("127.0.0.1:1", None));
         assert!(matches!(node.wants_to_join(shell), JoinDecision::Now(_)));
         node.end_client(0);
         assert!(matches!(node.wants_to_join(shell), JoinDecision::Never));

@@ -1,5 +1,6 @@
-//! The shells of workers and clients: what they say goes to the machines of this process, to executors,
-//! or to whoever waits.
+//! The shells of workers and clients: they carry out the effects of these state machines. Messages
+//! go to machines of this process or to links, commands to executors, and results to the callers
+//! that wait for them.
 
 use super::links::LinkId;
 use super::output::OutputSender;
@@ -33,28 +34,28 @@ pub(super) struct WorkerShell {
     pub machine: Worker,
     executors: Executors,
     handles: Map<ExecutorId, ExecutorHandle>,
-    /// Large values, if it has room for them.
+    /// The node's object store, if the worker has one.
     pub object_store: Option<ObjectStore>,
-    /// Which process each executor is for the store.
+    /// The id of each executor's process in the object store.
     processes: Map<ExecutorId, object_store::ProcessId>,
-    /// It has drained: it leaves, and does not come back.
+    /// Whether it has drained: it leaves and does not join again.
     pub drained: bool,
-    /// Who waits for it to have left.
+    /// The callers that wait until it has left.
     pub leaving: Vec<oneshot::Sender<()>>,
-    /// What is done with what whoever started it should know.
+    /// Shows notes to the operator.
     pub note: Warn,
 }
 
-/// Who has the data of an object, or why nobody has.
+/// The workers that have the data of an object, or why no worker has it.
 pub(super) type Copies = Result<Vec<CopyLocation>, Error>;
 
-/// How many sessions of clients of this process have ended, other than by leaving. User code that ran meanwhile may have
-/// lost what it held.
+/// How many sessions of this process's clients have ended without the client leaving. User code
+/// that ran meanwhile may have lost references and handles.
 pub(crate) static SESSIONS_LOST: AtomicU64 = AtomicU64::new(0);
 /// `SESSIONS_LOST` as it was when a client of this process last joined.
 pub(crate) static SESSIONS_LOST_AT_JOIN: AtomicU64 = AtomicU64::new(0);
 
-/// A client of this process, and who waits for what.
+/// A client of this process, and the callers that wait for its answers.
 pub(crate) struct ClientShell {
     pub machine: Client,
     pub tasks: Map<TaskId, Callback<Outcome>>,
@@ -65,38 +66,39 @@ pub(crate) struct ClientShell {
     pub actor_ready_waiters: Map<ActorId, Vec<Callback<Result<(), Error>>>>,
     pub finding: Map<u64, oneshot::Sender<Result<FoundActor, Error>>>,
     pub syncing: Map<u64, oneshot::Sender<()>>,
-    /// Counts how often there was room for more.
+    /// Counts how often the controller granted room for more tasks.
     pub room: watch::Sender<u64>,
     /// How many of its sessions have ended.
     pub ended: Arc<AtomicU64>,
     pub next_request: u64,
-    /// What is done with warnings.
+    /// Shows warnings to the user.
     pub warn: Warn,
-    /// Who looks at what its work prints, in this session and in those that follow.
+    /// Where the output of its work goes, in this session and in later ones.
     pub output_sender: Option<OutputSender>,
-    /// It has left: it does not join again.
+    /// Whether it has left: it does not join again.
     pub left: bool,
 }
 
-/// Data in the store that an event is about.
+/// Data in the object store that an event is about.
 enum EventObjects {
     Nothing,
-    /// It was made for an answer.
+    /// Data that an executor wrote for an answer.
     Results(Vec<ObjectId>),
-    /// Its maker is dead.
+    /// The process of a dead executor, whose data the store may free.
     OfExecutor(object_store::ProcessId),
 }
 
-/// What is done with warnings.
+/// A function that shows warnings or notes.
 pub(crate) type Warn = Arc<dyn Fn(&str) + Send + Sync>;
 
-/// What is done unless said otherwise.
+/// The default: prints to standard error.
 fn on_standard_error() -> Warn {
     Arc::new(|words| eprintln!("marline: {}", escaped_lines(words)))
 }
 
 impl NodeState {
-    /// If the cluster is this node's: the stores that it has here. The cluster ends with the node.
+    /// Returns the object stores of this node if its controller is here too. Then the cluster ends
+    /// with the node.
     pub(super) fn stores_of_the_cluster(&self) -> Vec<ObjectStore> {
         let ours = self.controller.is_some();
         self.workers
@@ -137,7 +139,7 @@ impl NodeState {
         config: worker::Config,
     ) -> Shell {
         if let Some(store) = &store {
-            store.belongs_to(node.clone(), self.workers.len());
+            store.set_node(node.clone(), self.workers.len());
         }
         self.workers.push(WorkerShell {
             machine: Worker::new(config),
@@ -186,7 +188,7 @@ impl NodeState {
         self.controller_event(now, event);
     }
 
-    /// A client closes its session, and has no other.
+    /// Closes a client's session. The client does not join again.
     pub(super) fn leave_client(&mut self, index: usize) {
         let Some(shell) = &mut self.clients[index] else { return };
         shell.left = true;
@@ -201,19 +203,20 @@ impl NodeState {
         }
     }
 
-    /// Whether a client of this process has left.
+    /// Returns whether a client of this process has left.
     pub(super) fn has_left(&self, index: usize) -> bool {
         self.clients[index].as_ref().is_none_or(|shell| shell.left)
     }
 
-    /// Nobody has a handle to a client any more.
+    /// Removes a client to which no handle exists.
     pub(super) fn remove_client_shell(&mut self, index: usize) {
         self.clients[index] = None;
     }
 
     pub(super) fn close(&mut self) {
         self.closed = true;
-        // Those who joined this node's controller are told, so that they need not wait for their lease.
+        // Tells the processes that joined this node's controller, so that they need not wait until
+        // their leases end.
         let joined = self.links.keys().filter_map(|which| match which {
             LinkId::Session(session) => Some(*session),
             LinkId::Upstream(_) | LinkId::Host(..) | LinkId::Caller(..) => None,
@@ -246,16 +249,16 @@ impl NodeState {
         {
             shell.handles.remove(executor);
         }
-        if shell.is_here_again(&event) {
+        if shell.has_rejoined(&event) {
             return;
         }
-        let made = shell.data_of(&event);
+        let data = shell.objects_of_event(&event);
         let mut effects = Vec::new();
         shell.machine.handle(now, event, &mut effects);
         for effect in effects {
             self.worker_effect(node, index, effect);
         }
-        self.workers[index].seen_to(made);
+        self.workers[index].end_ownership(data);
         self.workers[index].renew_lifeline();
     }
 
@@ -378,7 +381,7 @@ impl NodeState {
     fn tell_if_left(&mut self, index: usize) {
         let shell = &mut self.workers[index];
         if shell.has_left() {
-            self.outside.extend(shell.leaving.drain(..).map(DeferredAction::Left));
+            self.outside.extend(shell.leaving.drain(..).map(DeferredAction::SendDone));
         }
     }
 
@@ -389,7 +392,7 @@ impl NodeState {
         self.client_effects(index, effects);
     }
 
-    /// Does what a client's machine says; for shells that asked it something.
+    /// Carries out effects of a client's machine. For callers that asked the machine something.
     pub(crate) fn client_effects(&mut self, index: usize, effects: Vec<client::Effect>) {
         for effect in effects {
             self.client_effect(index, effect);
@@ -397,7 +400,7 @@ impl NodeState {
     }
 
     fn client_effect(&mut self, index: usize, effect: client::Effect) {
-        let shell = self.clients[index].as_mut().expect("its machine spoke");
+        let shell = self.clients[index].as_mut().expect("its machine returned an effect");
         match effect {
             client::Effect::Pong(pong) => {
                 if let Some(session) = shell.machine.session() {
@@ -423,7 +426,8 @@ impl NodeState {
                 }
             }
             client::Effect::CloseHost { host } => {
-                // A machine whose session is over has forgotten it; its links go with the session.
+                // A machine whose session is over has forgotten the host. Its links go with the
+                // session.
                 if let Some(me) = shell.machine.session() {
                     self.close_host(me, host, Vec::new());
                 }
@@ -467,7 +471,7 @@ impl NodeState {
             }
             client::Effect::FirstInstanceReady { actor, outcome } => {
                 if let Some(tells) = shell.actor_ready_waiters.remove(&actor) {
-                    self.outside.push(DeferredAction::Born(tells, outcome));
+                    self.outside.push(DeferredAction::CallBackReady(tells, outcome));
                 }
             }
             client::Effect::ActorFound { request, actor } => {
@@ -476,7 +480,7 @@ impl NodeState {
                 }
             }
             client::Effect::Synced { request } => {
-                self.outside.extend(shell.syncing.remove(&request).map(DeferredAction::Left));
+                self.outside.extend(shell.syncing.remove(&request).map(DeferredAction::SendDone));
             }
             client::Effect::Warn(words) => {
                 self.outside.push(DeferredAction::Warn(shell.warn.clone(), words));
@@ -492,7 +496,7 @@ impl NodeState {
                 shell.actor_ready_waiters.clear();
                 shell.ended.fetch_add(1, Ordering::Relaxed);
                 if shell.left {
-                    shell.output_sender = None; // There is nothing more to see.
+                    shell.output_sender = None; // No more output will come.
                 } else {
                     SESSIONS_LOST.fetch_add(1, Ordering::Relaxed);
                 }
@@ -501,12 +505,12 @@ impl NodeState {
         }
     }
 
-    /// The client that sits here.
+    /// Returns the client with this index.
     pub(crate) fn client(&mut self, index: usize) -> &mut ClientShell {
-        self.clients[index].as_mut().expect("a client sits there as long as its handle lives")
+        self.clients[index].as_mut().expect("a client exists as long as a handle to it")
     }
 
-    /// The controller of this process, for questions.
+    /// Returns the controller of this process, for queries.
     pub(crate) fn controller(&self) -> Option<&controller::Controller> {
         self.controller.as_ref()
     }
@@ -519,7 +523,8 @@ impl WorkerShell {
         }
     }
 
-    /// Starts an executor. Says what is known of it at once, and what is left to be started.
+    /// Starts an executor. Returns the event that is known at once, and the thread that must be
+    /// started outside the lock.
     fn spawn(
         &mut self,
         node: &Weak<Node>,
@@ -562,22 +567,23 @@ impl WorkerShell {
         }
     }
 
-    /// It has joined this cluster.
-    pub(super) fn works_for(&self, cluster: ClusterId) {
+    /// Notes that the worker has joined this cluster.
+    pub(super) fn set_cluster(&self, cluster: ClusterId) {
         if let Some(store) = &self.object_store {
             store.of_cluster(cluster);
         }
     }
 
-    /// Whether an event says that data is lost which is kept by now: what was said before it came may be heard after.
-    fn is_here_again(&self, event: &worker::Event) -> bool {
+    /// Returns whether an event reports data as lost that the store has retained since. The report
+    /// may arrive after that.
+    fn has_rejoined(&self, event: &worker::Event) -> bool {
         let worker::Event::DataLost { object, .. } = event else { return false };
-        self.object_store.as_ref().is_some_and(|store| store.keeps(*object))
+        self.object_store.as_ref().is_some_and(|store| store.retains(*object))
     }
 
-    /// What an event says of data in the store. What an executor has said to the store before it said this is
-    /// heard first.
-    fn data_of(&mut self, event: &worker::Event) -> EventObjects {
+    /// Returns the data in the store that an event is about. First handles what the executor sent
+    /// to the store before it sent this event.
+    fn objects_of_event(&mut self, event: &worker::Event) -> EventObjects {
         let Some(store) = &self.object_store else { return EventObjects::Nothing };
         match event {
             worker::Event::Joined { session, .. } => {
@@ -593,7 +599,7 @@ impl WorkerShell {
                     return EventObjects::Nothing;
                 }
                 if let Some(process) = self.processes.get(executor) {
-                    store.hear(*process);
+                    store.read_requests(*process);
                 }
                 EventObjects::Results(objects)
             }
@@ -602,7 +608,7 @@ impl WorkerShell {
                     return EventObjects::Nothing;
                 };
                 if let Some(process) = self.processes.get(executor) {
-                    store.hear(*process);
+                    store.read_requests(*process);
                 }
                 EventObjects::Results(vec![object])
             }
@@ -633,32 +639,34 @@ impl WorkerShell {
         }
     }
 
-    /// The worker has decided what becomes of it.
-    fn seen_to(&self, made: EventObjects) {
+    /// Ends the ownership of the makers of this data, after the worker has handled the event. From
+    /// now on the store keeps a result only if the cluster retains it, and frees what a dead
+    /// executor held.
+    fn end_ownership(&self, data: EventObjects) {
         let Some(store) = &self.object_store else { return };
-        match made {
+        match data {
             EventObjects::Nothing => {}
             EventObjects::Results(objects) => {
                 objects.into_iter().for_each(|object| store.disown(object))
             }
-            EventObjects::OfExecutor(process) => store.left(process),
+            EventObjects::OfExecutor(process) => store.process_left(process),
         }
     }
 
-    /// Executors that are processes may act as long as the lease says.
+    /// Lets executors that are processes act until the lease ends.
     fn renew_lifeline(&self) {
         if let Executors::Processes(launch) = &self.executors {
             launch.lifeline.renew(self.machine.lease_ends_at().unwrap_or(Time::ZERO));
         }
     }
 
-    /// Whether it has drained and its session is over.
+    /// Returns whether it has drained and its session is over.
     pub fn has_left(&self) -> bool {
         self.drained && self.machine.session().is_none()
     }
 
-    /// Whether every executor is seen to be dead that could still act.
-    pub fn is_still(&self) -> bool {
+    /// Returns whether all executors that could still act are dead.
+    pub fn all_executors_dead(&self) -> bool {
         match &self.executors {
             Executors::Threads(_) => true,
             Executors::Processes(launch) => launch.alive.load(Ordering::Acquire) == 0,

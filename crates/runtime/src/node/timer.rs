@@ -1,5 +1,5 @@
-//! The thread that wakes a node when something is due. It has a lock of its own, so that it is never in
-//! the way of those who have something to do.
+//! The thread that wakes a node when a timer is due. It has a lock of its own, so that it never
+//! holds up threads that need the node's lock.
 
 use super::Node;
 use marline_core::time::Time;
@@ -7,10 +7,10 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, Weak};
 use std::thread;
 use std::time::Duration;
 
-/// Without anything due, the thread looks this often whether its node is still there.
+/// How long the thread sleeps at most. Then it checks whether its node still exists.
 const IDLE: Duration = Duration::from_secs(60);
 
-/// When the thread is to wake.
+/// When the thread wakes.
 #[derive(Default)]
 pub(super) struct Alarm {
     set: Mutex<Set>,
@@ -28,19 +28,20 @@ impl Alarm {
         self.set.lock().expect("nothing panics under it")
     }
 
-    /// Something is due then, earlier than anything before.
+    /// Wakes the thread at `at`, which is earlier than any time set before.
     pub fn set(&self, at: Time) {
         self.lock().at = Some(at);
         self.bell.notify_one();
     }
 
-    /// The thread is to end.
+    /// Ends the thread.
     pub fn close(&self) {
         self.lock().closed = true;
         self.bell.notify_all();
     }
 }
 
+/// Starts the timer thread of a node.
 pub(super) fn start(node: &Arc<Node>) {
     let node = Arc::downgrade(node);
     let run = move || while turn(&node) {};
@@ -50,7 +51,8 @@ pub(super) fn start(node: &Arc<Node>) {
         .expect("a thread can be started");
 }
 
-/// Sleeps until something is due, and has it done. Says whether to go on.
+/// Sleeps until a timer is due, and then has every machine look at the clock. Returns whether to go
+/// on.
 fn turn(node: &Weak<Node>) -> bool {
     let Some(node) = node.upgrade() else { return false };
     let mut set = node.alarm.lock();

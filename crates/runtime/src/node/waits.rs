@@ -1,4 +1,5 @@
-//! Who waits for ends of tasks: a wait counts down the ends it still needs, and is woken once.
+//! Callers that wait for tasks of the controller to end. A wait counts down the ends that it still
+//! needs, and wakes its caller once.
 
 use super::{DeferredAction, Node, NodeState};
 use marline_core::Error;
@@ -8,9 +9,9 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Weak};
 use tokio::sync::Notify;
 
-/// The most waits at a time, so that forgotten clients do not fill the memory.
+/// The most waits at a time. Without a limit, forgotten clients could fill the memory.
 pub(crate) const MAX_WAITS: usize = 10_000;
-/// The most tasks that all waits together name.
+/// The most tasks that all waits name together, for the same reason.
 const MAX_WAITED_TASKS: usize = 1_000_000;
 
 #[derive(Default)]
@@ -25,7 +26,7 @@ struct Open {
     waiter: Arc<Notify>,
 }
 
-/// A wait; it is over when it is dropped.
+/// A wait for tasks. Dropping it ends the wait.
 pub(crate) struct TaskWait {
     node: Weak<Node>,
     number: u64,
@@ -34,7 +35,7 @@ pub(crate) struct TaskWait {
 }
 
 impl TaskWait {
-    /// Returns when enough has ended, or the node closes.
+    /// Returns when enough tasks have ended, or the node closes.
     pub async fn woken(&self) {
         self.waiter.notified().await;
     }
@@ -64,7 +65,7 @@ impl TaskWaits {
         }
     }
 
-    /// A task ended. Gives those who have nothing left to wait for.
+    /// Notes that a task ended. Returns the callers that have nothing left to wait for.
     fn ended(&mut self, task: TaskId) -> Vec<Arc<Notify>> {
         let here = self.by_task.range((task, 0)..=(task, u64::MAX));
         let numbers: Vec<u64> = here.map(|(_, number)| *number).collect();
@@ -86,7 +87,7 @@ impl NodeState {
         self.outside.extend(self.waits.ended(task).into_iter().map(DeferredAction::Wake));
     }
 
-    /// The node closes: nobody waits for anything any more.
+    /// Wakes all callers: the node closes.
     pub(super) fn end_waits(&mut self) {
         let waiting =
             self.waits.open.values().map(|open| DeferredAction::Wake(open.waiter.clone()));
@@ -95,13 +96,14 @@ impl NodeState {
 }
 
 impl Node {
-    /// How many wait.
+    /// Returns how many waits are open.
     #[cfg(test)]
     pub fn waits_open(&self) -> usize {
         self.with_state(|state, _| state.waits.open.len())
     }
 
-    /// Waits until `count` of these tasks, each named once, have ended; nothing if they have already.
+    /// Registers a wait for `count` of these tasks, each named once, to end. Returns `None` if so
+    /// many have ended already.
     pub fn wait(&self, tasks: &[TaskId], count: usize) -> Result<Option<TaskWait>, Error> {
         self.with_state(|state, _| {
             let controller = state.controller_mut()?;
@@ -123,7 +125,7 @@ impl Node {
             let (waited, more) = (state.waits.by_task.len(), pending.len());
             if waited + more > MAX_WAITED_TASKS {
                 return Err(Error::exhausted(format!(
-                    "callers wait for {waited} tasks already and this one asks for {more}, the limit is \
+                    "callers wait for {waited} tasks already and this caller asks for {more}, the limit is \
                      {MAX_WAITED_TASKS} (MAX_WAITED_TASKS): ask for fewer at a time, or again later"
                 )));
             }
@@ -205,7 +207,7 @@ mod tests {
         let (node, ids) = node_with_tasks(2);
         drop(node.wait(&ids, 1).unwrap());
         assert_eq!(kept(&node), (0, 0));
-        cancel(&node, ids[0]); // Nobody is there to be told.
+        cancel(&node, ids[0]); // No wait is left to wake.
         let wait = node.wait(&ids, 2).unwrap().expect("one has not ended");
         node.close();
         assert!(is_woken(&wait));

@@ -1,4 +1,5 @@
-//! Room in a store that somebody of this process fills, with what comes from elsewhere; and what becomes of that.
+//! Room in a store that a thread of this process fills with data from elsewhere, and uploads that
+//! it received.
 
 use super::{DeferredAction, OWN_PROCESS, ObjectStore, ObjectStoreState, ReplyTo};
 use marline_channel::oneshot;
@@ -9,7 +10,7 @@ use marline_core::time::Time;
 use marline_objects::Writable;
 use std::time::Duration;
 
-/// Room that is being filled. Dropped before it is, it is given back.
+/// Room that is being filled. Dropping it before it is filled returns it.
 pub(crate) struct Allocation {
     store: ObjectStore,
     filled: Option<(BlobId, Writable)>,
@@ -20,14 +21,14 @@ impl Allocation {
         Allocation { store, filled: Some((blob, room)) }
     }
 
-    /// What is to be filled.
+    /// Returns the memory to fill.
     pub(super) fn writable(&mut self) -> &mut Writable {
-        &mut self.filled.as_mut().expect("it is being filled").1
+        &mut self.filled.as_mut().expect("the room is not handed over yet").1
     }
 
-    /// It is filled, and somebody else sees to it.
+    /// Hands over the filled memory and its blob.
     pub(super) fn taken(mut self) -> (BlobId, Writable) {
-        self.filled.take().expect("it is taken once")
+        self.filled.take().expect("the room is handed over once")
     }
 }
 
@@ -46,19 +47,19 @@ impl Drop for Allocation {
     }
 }
 
-/// Data that a client elsewhere has sent, and that the cluster has not heard of yet. It is this process's until the
-/// cluster keeps it; dropped, it is nobody's, unless that has happened.
+/// Data that a client elsewhere has sent, and that the cluster does not know yet. It belongs to
+/// this process until the cluster retains it. Dropping it before that ends the ownership.
 pub(crate) struct ReceivedUpload {
     store: ObjectStore,
     object: ObjectId,
     blob: BlobId,
-    /// The session that keeps it.
+    /// The session of the worker that has the data.
     pub worker: Session,
     kept: oneshot::Receiver<()>,
 }
 
 impl ReceivedUpload {
-    /// Waits until the cluster keeps it, so long at most.
+    /// Waits until the cluster retains the data, at most this long.
     pub fn wait_until_kept(mut self, at_most: Duration) {
         let _ = self.kept.recv().timeout(at_most).wait();
     }
@@ -67,7 +68,7 @@ impl ReceivedUpload {
 impl Drop for ReceivedUpload {
     fn drop(&mut self) {
         self.store.enter(|state, now| {
-            // If it came once more, another has its name.
+            // If the client has sent the value again, another blob has the name.
             if state.bodies.named(self.object) == Some(self.blob) {
                 state.sent.remove(&self.object);
                 state.disown(now, self.object);
@@ -77,11 +78,11 @@ impl Drop for ReceivedUpload {
 }
 
 impl ObjectStore {
-    /// Waits for room for so many bytes.
+    /// Waits for room for this many bytes.
     pub fn room(&self, bytes: usize) -> Result<Allocation, Error> {
         let (answer, mut given) = oneshot();
         self.enter(|state, now| {
-            let request = state.ask(OWN_PROCESS, ReplyTo::Fill(answer));
+            let request = state.new_request(OWN_PROCESS, ReplyTo::Fill(answer));
             let bytes = bytes as u64;
             state.handle(
                 now,
@@ -93,12 +94,12 @@ impl ObjectStore {
         Ok(room)
     }
 
-    /// Room that was waited for before.
+    /// Wraps room that was granted earlier.
     pub(super) fn room_again(&self, filled: (BlobId, Writable)) -> Allocation {
         Allocation { store: self.clone(), filled: Some(filled) }
     }
 
-    /// What was filled is the data of an object that a client elsewhere is about to put.
+    /// Makes filled room the data of an object that a client elsewhere is about to put.
     pub fn take_in(&self, object: ObjectId, room: Allocation) -> Result<ReceivedUpload, Error> {
         let (tell, kept) = oneshot();
         let (blob, room) = room.taken();
@@ -114,7 +115,7 @@ impl ObjectStore {
             }
             Some(worker)
         });
-        let nowhere = || Error::unavailable(Ran::No, "this worker is in no cluster at the moment");
+        let nowhere = || Error::unavailable(Ran::No, "this worker is not part of a cluster now");
         Ok(ReceivedUpload {
             store: self.clone(),
             object,
@@ -126,12 +127,12 @@ impl ObjectStore {
 }
 
 impl ObjectStoreState {
-    /// The cluster keeps it: whoever waited for that is told.
+    /// Notifies the thread that waits until the cluster retains an upload.
     pub(super) fn tell_kept(&mut self, object: ObjectId) {
         self.outside.extend(self.sent.remove(&object).map(DeferredAction::Kept));
     }
 
-    /// It is not its maker's any more.
+    /// Ends the maker's ownership of an object's blob.
     pub(super) fn disown(&mut self, now: Time, object: ObjectId) {
         let Some(blob) = self.bodies.named(object) else { return };
         if self.makers.remove(&blob).is_some() {

@@ -1,38 +1,41 @@
-//! How long it is looked for the data of a value that does not come, and how often.
+//! The backoff of lookups: how long, and how often, the store looks for data that does not arrive.
 
 use marline_core::time::Time;
 use std::time::Duration;
 
-/// The pauses before it is asked anew who has it: the first is short, since whoever had it may have passed it on, and
-/// each is twice as long as the one before, up to where nobody would notice the difference.
+/// The first pause before another lookup. It is short, because the node that had the data may have
+/// passed it on. Each further pause is twice as long.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
+/// The longest pause: a longer one would make no noticeable difference.
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
-/// So long it is looked for while nothing comes. A worker that was killed on another machine is taken for alive until its
-/// lease is over, which is 30 s unless said otherwise; only then is made anew what it had. This is several times that.
+/// How long the store looks for data while none arrives. The controller treats a worker that was
+/// killed on another machine as alive until its lease ends (30 s by default), and only then
+/// recomputes the worker's data. This is several times as long.
 pub(crate) const LOCATE_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// What came of it so far. See the [module](self).
+/// The lookups of one object so far. See the [module](self).
 #[derive(Debug, Default)]
 pub(crate) struct Backoff {
-    /// When it failed for the first time since some of it came.
+    /// The time of the first failure since some data arrived.
     failing_since: Option<Time>,
     pause: Duration,
 }
 
 impl Backoff {
-    /// It did not come. Says after which pause it is tried again; nothing if that was done for so long.
+    /// Records a failure. Returns the pause before the next attempt, or `None` if the attempts have
+    /// failed for `at_most`.
     pub fn failed(&mut self, now: Time, at_most: Duration) -> Option<Duration> {
         let since = *self.failing_since.get_or_insert(now);
         self.pause = (self.pause * 2).clamp(FIRST_PAUSE, LONGEST_PAUSE);
         (now.since(since) < at_most).then_some(self.pause)
     }
 
-    /// Some of it came.
+    /// Records that some data arrived, and starts over.
     pub fn progressed(&mut self) {
         *self = Backoff::default();
     }
 
-    /// For how long nothing has come.
+    /// Returns for how long no data has arrived.
     pub fn failing_for(&self, now: Time) -> Duration {
         self.failing_since.map_or(Duration::ZERO, |since| now.since(since))
     }
@@ -43,7 +46,7 @@ mod tests {
     use super::*;
     use marline_core::lease::LeaseTerms;
 
-    /// How often it is tried, and for how long in all.
+    /// Returns how many attempts are made, and how long they take in all.
     fn tried(tries: &mut Backoff, mut now: Time) -> (u32, Duration) {
         let (began, mut times) = (now, 0);
         while let Some(pause) = tries.failed(now, LOCATE_TIMEOUT) {

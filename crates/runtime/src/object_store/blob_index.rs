@@ -1,5 +1,5 @@
-//! The data of values, where it is in memory, and whose it is. There may be very many: what only some have, and not for
-//! long, is elsewhere.
+//! The blobs of a store, with their memory and their names. There may be very many, so an entry is
+//! small: data that few blobs have, or only for a short time, is elsewhere.
 
 use marline_core::id::ObjectId;
 use marline_core::object_store::BlobId;
@@ -9,34 +9,34 @@ use marline_objects::{Arena, Block, SealedBlock, Writable};
 /// See the [module](self).
 pub(super) struct BlobIndex {
     arena: Arena,
-    blobs: Table<BlobId, Body>,
+    blobs: Table<BlobId, BlobEntry>,
     names: Table<ObjectId, BlobId>,
 }
 
 #[derive(Default)]
-struct Body {
-    /// Where its name stands among all, if it has one: no two have the same.
+struct BlobEntry {
+    /// The row of the blob's name in the table of names. No two blobs have the same row.
     name: Option<Row>,
-    /// Where it is in memory, if it is there and does not change any more.
+    /// The blob's memory, if the blob is sealed and in memory.
     memory: Option<SealedBlock>,
 }
 
 impl BlobIndex {
-    /// None. Memory is of this arena.
+    /// Creates an empty index for blobs in the memory of this arena.
     pub fn new(arena: Arena) -> BlobIndex {
         BlobIndex { arena, blobs: Table::default(), names: Table::default() }
     }
 
-    /// One more, which is about to be filled.
+    /// Adds a blob that is about to be filled.
     pub fn add(&mut self, blob: BlobId) {
-        self.blobs.insert(blob, Body::default());
+        self.blobs.insert(blob, BlobEntry::default());
     }
 
     pub fn contains(&self, blob: BlobId) -> bool {
         self.blobs.contains_key(&blob)
     }
 
-    /// What was filled, or was on the disk, is in memory.
+    /// Sets the memory of a blob that was filled, or loaded from the disk.
     pub fn set_memory(&mut self, blob: BlobId, room: Writable) {
         if let Some(body) = self.blobs.get_mut(&blob) {
             assert!(body.memory.is_none(), "{blob:?} is in memory twice");
@@ -44,12 +44,12 @@ impl BlobIndex {
         }
     }
 
-    /// Where it is in memory, if it was sealed and is there.
+    /// Returns the block of a blob, if the blob is sealed and in memory.
     pub fn block(&self, blob: BlobId) -> Option<Block> {
         self.blobs.get(&blob)?.memory.as_ref().map(SealedBlock::block)
     }
 
-    /// Nobody reads it, and it is on the disk.
+    /// Frees the memory of a blob that is on the disk and that no process reads.
     pub fn free_memory(&mut self, blob: BlobId) {
         let memory = self.blobs.get_mut(&blob).and_then(|body| body.memory.take());
         if let Some(memory) = memory {
@@ -57,32 +57,32 @@ impl BlobIndex {
         }
     }
 
-    /// It is the data of this object from now on. Says what was before.
+    /// Makes a blob the data of an object. Returns the blob that had the name before.
     pub fn name(&mut self, blob: BlobId, object: ObjectId) -> Option<BlobId> {
         let (row, before) = self.names.insert(object, blob);
         if let Some(body) = before.and_then(|before| self.blobs.get_mut(&before)) {
             body.name = None;
         }
-        self.blobs.get_mut(&blob).expect("it was filled").name = Some(row);
+        self.blobs.get_mut(&blob).expect("the blob was added").name = Some(row);
         before
     }
 
-    /// The data of an object, if it is here.
+    /// Returns the blob of an object, if it is here.
     pub fn named(&self, object: ObjectId) -> Option<BlobId> {
         self.names.get(&object).copied()
     }
 
-    /// Whose data it is.
+    /// Returns the object whose data the blob is.
     pub fn name_of(&self, blob: BlobId) -> Option<ObjectId> {
         self.blobs.get(&blob)?.name.map(|row| *self.names.at(row).0)
     }
 
-    /// All objects whose data is here, in no order.
+    /// Returns all objects with a blob here, in no order.
     pub fn all_named(&self) -> impl Iterator<Item = (ObjectId, BlobId)> {
         self.names.iter().map(|(object, blob)| (*object, *blob))
     }
 
-    /// Nobody needs it any more. Says whose data it was.
+    /// Removes a blob. Returns the object whose data it was.
     pub fn remove(&mut self, blob: BlobId) -> Option<ObjectId> {
         self.free_memory(blob);
         let name = self.name_of(blob);
@@ -114,7 +114,7 @@ mod tests {
         assert_eq!((bodies.name_of(first), bodies.named(object)), (None, Some(second)));
         assert_eq!(bodies.remove(second), Some(object));
         assert_eq!(bodies.name(other, another), None);
-        assert_eq!(bodies.name_of(first), None, "whatever stands where its name stood");
+        assert_eq!(bodies.name_of(first), None, "another name has its old row");
         assert_eq!(bodies.remove(first), None);
         assert_eq!(bodies.named(another), Some(other));
         assert!(bodies.block(first).is_none() && bodies.block(other).is_some());
@@ -125,6 +125,6 @@ mod tests {
 
     #[test]
     fn a_body_is_small() {
-        assert!(size_of::<(BlobId, Body)>() <= 24, "{}", size_of::<(BlobId, Body)>());
+        assert!(size_of::<(BlobId, BlobEntry)>() <= 24, "{}", size_of::<(BlobId, BlobEntry)>());
     }
 }

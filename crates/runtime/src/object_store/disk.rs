@@ -1,5 +1,5 @@
-//! What a store writes to the disk and reads back, on a thread of its own: it takes its time. What is done under the
-//! store's lock is only to say what is to be done.
+//! The disk of a store: writes blobs and reads them back on a thread of its own, since that takes a
+//! while. Under the store's lock, code only queues operations.
 
 use super::{ObjectStore, ObjectStoreShared, ObjectStoreState, unmappable};
 use marline_core::error::Error;
@@ -11,7 +11,7 @@ use std::io;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, Weak};
 use std::thread;
 
-/// What is to be done.
+/// An operation for the disk thread.
 pub(super) enum DiskOperation {
     Write {
         blob: BlobId,
@@ -23,11 +23,11 @@ pub(super) enum DiskOperation {
         spilled: Arc<SpilledBlock>,
         room: Writable,
     },
-    /// Nobody needs it any more: its room on the disk is free.
+    /// No process needs the spilled block any more: free its room on the disk.
     Discard(Arc<SpilledBlock>),
 }
 
-/// Whoever does it.
+/// The handle of the disk thread.
 pub(super) struct Disk {
     spill: SpillFiles,
     todo: Arc<DiskQueue>,
@@ -35,7 +35,7 @@ pub(super) struct Disk {
     start: Start,
 }
 
-/// What is to be done, and somebody who waits for it.
+/// The queued operations, and the signal that wakes the disk thread.
 #[derive(Default)]
 struct DiskQueue {
     queues: Mutex<Queues>,
@@ -44,15 +44,15 @@ struct DiskQueue {
 
 #[derive(Default)]
 struct Queues {
-    /// Somebody waits for them: not behind all that is written.
+    /// Operations that a process waits for: they must not queue behind the writes.
     reads: VecDeque<DiskOperation>,
-    /// What is written next may need their room.
+    /// The next write may need the room that these free.
     discards: VecDeque<DiskOperation>,
     writes: VecDeque<DiskOperation>,
     over: bool,
 }
 
-/// Starts a thread of this name.
+/// A function that starts a thread of this name.
 pub(super) type Start = fn(&str, Box<dyn FnOnce() + Send>) -> io::Result<()>;
 
 pub(super) fn start_thread(name: &str, run: Box<dyn FnOnce() + Send>) -> io::Result<()> {
@@ -75,7 +75,7 @@ impl DiskQueue {
         self.changed.notify_one();
     }
 
-    /// What is to be done next. Nothing when it is over.
+    /// Waits for the next operation. Returns `None` when the store is closed.
     fn next(&self) -> Option<DiskOperation> {
         let mut queues = self.queues();
         loop {
@@ -96,8 +96,8 @@ impl Disk {
         Disk { spill, todo: Arc::default(), is_started: false, start: start_thread }
     }
 
-    /// Has it done; the store is told how it went. If there is no thread to do it, it is given back: the next
-    /// one may have more luck.
+    /// Queues an operation. The store gets an event when it has ended. If no thread can be started
+    /// for it, returns the operation with the error; a later call tries to start one again.
     fn take(
         &mut self,
         store: &Weak<ObjectStoreShared>,
@@ -115,7 +115,7 @@ impl Disk {
         Ok(())
     }
 
-    /// What is on the disk is not needed any more. Whoever wrote it sees to that.
+    /// Frees a spilled block. The thread that wrote it exists and does that.
     fn discard(&self, spilled: Arc<SpilledBlock>) {
         self.todo.push(DiskOperation::Discard(spilled));
     }
@@ -129,9 +129,9 @@ impl Drop for Disk {
 }
 
 impl ObjectStoreState {
-    /// Has the disk do something. If nobody can, that is how it ended.
+    /// Queues an operation for the disk. If no thread can be started, the operation has failed.
     pub(super) fn have_disk_do(&mut self, now: Time, job: DiskOperation) {
-        let disk = self.disk.as_mut().expect("it spills");
+        let disk = self.disk.as_mut().expect("only a store with a disk spills");
         let Err((job, error)) = disk.take(&self.me, job) else { return };
         let words = format!("no thread could be started for the disk: {error}");
         let result = Err(Error::exhausted(words));
@@ -154,7 +154,7 @@ impl ObjectStoreState {
         }
     }
 
-    /// It is not needed on the disk any more.
+    /// Frees the room of a blob on the disk.
     pub(super) fn free_disk(&mut self, blob: BlobId) {
         if let Some((spilled, disk)) = self.spilled.remove(&blob).zip(self.disk.as_ref()) {
             disk.discard(spilled);
@@ -203,7 +203,8 @@ fn in_words(error: &SpillError) -> Error {
     }
 }
 
-/// What a disk does not give back is lost, whatever it says. If there is only no memory for it, it is still there.
+/// Converts the error of a read. Data that the disk cannot return is lost, whatever the reason. If
+/// only memory is missing, the data is still on the disk.
 fn unreadable(error: &SpillError) -> Error {
     match error {
         SpillError::NoMemory(_) => Error::exhausted(error.to_string()),
@@ -222,7 +223,7 @@ mod tests {
     use marline_core::id::{ObjectId, TaskId};
     use std::time::Duration;
 
-    /// As large as the values are of these tests; a store has room for one and a half.
+    /// The size of the values in these tests. A store has room for one and a half of them.
     const BYTES: usize = 1 << 20;
 
     fn object(number: u128) -> ObjectId {
@@ -247,7 +248,7 @@ mod tests {
         Err(io::ErrorKind::WouldBlock.into())
     }
 
-    /// Whether it is read, and is what was made.
+    /// Returns whether the value can be read and is as it was made.
     fn is_whole(store: &ObjectStore, number: u128) -> bool {
         let read = store.read_here(object(number));
         read.is_ok_and(|view| view.iter().rev().take(BYTES).all(|byte| *byte == number as u8))
@@ -266,11 +267,11 @@ mod tests {
         assert!(error.message().contains("no thread could be started"), "{error}");
         assert!(is_whole(&store, 1));
         starts(start_thread);
-        // It is tried again a little after it failed.
+        // The store tries the disk again a little after the failure.
         while let Err(error) = make(&store, 2) {
             assert_eq!(error.kind(), ErrorKind::Exhausted, "{error}");
         }
-        assert_eq!(store.figures().spilled, store.figures().used, "the first is on the disk");
+        assert_eq!(store.figures().spilled, store.figures().used, "the first value is on the disk");
         store.enter(|state, _| {
             let spill = state.disk.as_ref().unwrap().spill.clone();
             let mut disk = Disk::new(spill);
@@ -281,7 +282,7 @@ mod tests {
         let error = store.read_here(object(1)).unwrap_err();
         assert!(error.message().contains("no thread could be started"), "{error}");
         starts(start_thread);
-        assert!(is_whole(&store, 1), "it stays on the disk until it can be read");
+        assert!(is_whole(&store, 1), "the value stays on the disk until it can be read");
     }
 
     #[test]
@@ -290,7 +291,7 @@ mod tests {
         let store = store(folder.path());
         make(&store, 1).unwrap();
         make(&store, 2).unwrap();
-        // From now on nobody does what is to be done.
+        // From here on, no thread takes operations from the queue.
         let (spill, todo) = store.enter(|state, _| {
             let spill = state.disk.as_ref().unwrap().spill.clone();
             let disk = Disk::new(spill.clone());
@@ -301,7 +302,7 @@ mod tests {
         let used = spill.used();
         assert!(used >= BYTES as u64);
         store.evict(object(1));
-        assert_eq!((store.figures().spilled, spill.used()), (0, used), "nobody waits for a disk");
+        assert_eq!((store.figures().spilled, spill.used()), (0, used), "nothing waits for a disk");
         do_it(&store, &spill, todo.next().unwrap());
         assert_eq!(spill.used(), 0);
     }

@@ -1,16 +1,16 @@
-//! Erasing what was saved, on a thread that is there as long as there is something to erase: a folder that all nodes see
-//! may answer late, and nobody who has a lock waits for that.
+//! Erases saved files, on a thread that runs only while there are files to erase. A shared folder
+//! may answer late, and no thread with a lock must wait for it.
 
 use super::disk::{Start, start_thread};
 use marline_objects::{DurableFiles, FileId};
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard};
 
-/// A file that is to be erased.
+/// A file to erase.
 pub(super) struct Erase {
     pub saved: DurableFiles,
     pub name: String,
-    /// Only if it is still this one.
+    /// Erase the file only if it is still this one.
     pub own: Option<FileId>,
 }
 
@@ -23,7 +23,7 @@ pub(super) struct EraseQueue {
 #[derive(Default)]
 struct Todo {
     files: VecDeque<Erase>,
-    /// A thread is at it.
+    /// Whether a thread erases files.
     is_running: bool,
 }
 
@@ -34,7 +34,8 @@ impl Default for EraseQueue {
 }
 
 impl EraseQueue {
-    /// Has a file erased, after those that were to be before. If no thread can be started for that, it is with the next.
+    /// Queues a file to be erased, in order. If no thread can be started now, the file goes with
+    /// the next one.
     pub fn take(&self, file: Erase) {
         let mut todo = lock(&self.todo);
         todo.files.push_back(file);

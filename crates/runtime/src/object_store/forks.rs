@@ -1,34 +1,36 @@
-//! Forks of this process, which may go on reading what it reads. Views outlive the sessions that they came by, so every
-//! store is told that this process has ever read, or made, something in.
+//! The forks of this process, which may go on reading what the process reads. A view outlives the
+//! session in which it was made. So a fork is announced to every store in which this process has
+//! ever read or made something.
 
 use super::{ObjectStore, ObjectStoreClient, ObjectStoreHandle, ObjectStoreShared};
 use crate::per_process::PerProcess;
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
-/// Of a fork, those are not its own that were there when it was made.
+/// The stores of this process. A fork does not inherit those that existed when it was made.
 static KNOWN: PerProcess<StoreRegistry> = PerProcess::new();
 
-/// A process is about to fork, or has just forked: what it reads now, the fork may go on reading. What is said after
-/// the fork is for what was given to other threads while that was about to be.
+/// Announces a fork to all stores, shortly before the process forks or just after it. The fork may
+/// go on reading what the process reads now. The announcement after the fork covers what other
+/// threads were granted between the first announcement and the fork.
 pub fn about_to_fork() {
     if let Some(known) = KNOWN.get() {
         known.tell_all();
     }
 }
 
-/// There is one more store of this process.
+/// Registers a store that this process owns.
 pub(super) fn add_here(store: &Arc<ObjectStoreShared>) {
     KNOWN.get_or_init(StoreRegistry::default).add(RegisteredStore::Here(Arc::downgrade(store)));
 }
 
-/// There is one more that it uses.
+/// Registers a store of another process that this process uses.
 pub(super) fn add_elsewhere(remote: &Arc<ObjectStoreClient>) {
     KNOWN
         .get_or_init(StoreRegistry::default)
         .add(RegisteredStore::Elsewhere(Arc::downgrade(remote)));
 }
 
-/// The stores of a process, for as long as anything is made of them.
+/// The stores of a process, each as long as a handle of it exists.
 #[derive(Default)]
 pub(super) struct StoreRegistry(Mutex<Vec<RegisteredStore>>);
 
@@ -62,16 +64,16 @@ impl StoreRegistry {
         self.0.lock().expect("nothing panics under it")
     }
 
-    pub fn add(&self, one: RegisteredStore) {
+    pub fn add(&self, store: RegisteredStore) {
         let mut all = self.all();
-        all.retain(|one| !one.is_gone());
-        all.push(one);
+        all.retain(|store| !store.is_gone());
+        all.push(store);
     }
 
     pub fn tell_all(&self) {
         let all: Vec<ObjectStoreHandle> =
             self.all().iter().filter_map(RegisteredStore::objects).collect();
-        // Without the lock: this may be the last that is made of one.
+        // Not under the lock: dropping the last handle of a store may need it.
         all.iter().for_each(ObjectStoreHandle::about_to_fork);
     }
 }

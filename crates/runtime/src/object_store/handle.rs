@@ -1,4 +1,4 @@
-//! What a process reads large values through, and makes them.
+//! The handle through which a process reads and makes large values.
 
 use super::pinned::Pinned;
 use super::store_protocol::GrantedBlob;
@@ -13,11 +13,11 @@ use marline_objects::parts::Layout;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// The store of this node, in its own process or from another. A clone is the same one.
+/// The object store of this node, in its own process or from another. A clone is the same store.
 #[derive(Clone)]
 pub struct ObjectStoreHandle {
     kind: Backend,
-    /// What is made is one of many.
+    /// Whether the values that are written are part of a long row.
     in_a_row: bool,
 }
 
@@ -36,20 +36,21 @@ impl ObjectStoreHandle {
         ObjectStoreHandle { kind: Backend::Elsewhere(remote), in_a_row: false }
     }
 
-    /// The same, for whoever makes many values in a row: room for the next may be asked for before it is made. That it
-    /// waits for something, or has made the last one, is to be [said](Objects::pause).
+    /// Returns a handle for a process that makes many values in a row: it may request room for the
+    /// next value ahead. The process must call [`pause`](ObjectStoreHandle::pause) when it waits
+    /// for something, or has made the last value.
     pub fn allocating_ahead(self) -> ObjectStoreHandle {
         ObjectStoreHandle { in_a_row: true, ..self }
     }
 
-    /// No value follows, or not soon.
+    /// Says that no value follows, or not soon.
     pub fn pause(&self) {
         if let Backend::Elsewhere(remote) = &self.kind {
             remote.pause();
         }
     }
 
-    /// Whether nobody answers any more.
+    /// Returns whether the store answers no more.
     pub fn is_over(&self) -> bool {
         match &self.kind {
             Backend::Here(_) => false,
@@ -57,10 +58,11 @@ impl ObjectStoreHandle {
         }
     }
 
-    /// Puts the parts of a value into the store, as the data of an object; the first is the data itself, the others
-    /// are the buffers outside of it. They are this process's until the cluster keeps them, or they are
-    /// [discarded](Objects::discard). Says at which worker they are. Blocks while there is no room, and looks now and
-    /// then whether it is to `go_on`.
+    /// Writes the parts of a value into the store, as the data of an object. The first part is the
+    /// data itself, the others are the buffers outside of it. The data belongs to this process
+    /// until the cluster retains it, or the process [discards](ObjectStoreHandle::discard) it.
+    /// Returns the session of the worker that has the data. Blocks while there is no room; calls
+    /// `go_on` now and then, and stops when that returns false.
     pub fn write(
         &self,
         object: ObjectId,
@@ -73,7 +75,7 @@ impl ObjectStoreHandle {
         }
     }
 
-    /// Puts a payload there if it is large; others stay as they are.
+    /// Writes a payload into the store if it is large. Returns other payloads unchanged.
     pub fn write_if_large(
         &self,
         object: ObjectId,
@@ -87,8 +89,8 @@ impl ObjectStoreHandle {
         Ok((payload.stored_as(object), at))
     }
 
-    /// Has the data of a payload saved where it outlives this node, if it is in the store and this process made it. What
-    /// goes along with messages is the controller's.
+    /// Saves the data of a payload so that it outlives this node, if the data is in the store and
+    /// this process made it. Inline payloads are in messages, and the controller has them.
     pub fn make_durable(&self, payload: &mut Payload) -> Result<(), Error> {
         let Some(stored) = &mut payload.stored else { return Ok(()) };
         stored.durable = match &self.kind {
@@ -98,7 +100,7 @@ impl ObjectStoreHandle {
         Ok(())
     }
 
-    /// What was written for this object, and not passed on, is not wanted any more.
+    /// Discards data that was written for an object and not passed on.
     pub fn discard(&self, object: ObjectId) {
         match &self.kind {
             Backend::Here(store) => store.disown(object),
@@ -106,7 +108,8 @@ impl ObjectStoreHandle {
         }
     }
 
-    /// Asks for the data of a payload, wherever that is. Nothing if it came along.
+    /// Requests the data of a payload, wherever it is. Returns `None` if the payload has its data
+    /// inline.
     pub fn read(&self, payload: &Payload) -> Option<Result<PendingRead, Error>> {
         let object = payload.stored_object()?;
         let (encoding, code_version) = (payload.encoding, payload.code_version);
@@ -120,7 +123,8 @@ impl ObjectStoreHandle {
         Some(comes.map(|comes| PendingRead { object, bare, comes }))
     }
 
-    /// Says so, with the figures, if the store has no room for what is asked of it.
+    /// Returns an `Exhausted` error with the figures, if a request waits because the store has no
+    /// room.
     pub fn lack_of_room(&self) -> Option<Error> {
         match &self.kind {
             Backend::Here(store) => store.lack_of_room(),
@@ -128,15 +132,17 @@ impl ObjectStoreHandle {
         }
     }
 
-    /// A payload with its data: read in place, for as long as any of it lives. Blocks until it is at this node.
+    /// Returns a payload with its data, which is read in place for as long as any part of it lives.
+    /// Blocks until the data is at this node.
     pub fn open(&self, payload: &Payload) -> Result<Payload, Error> {
         match self.read(payload) {
             None => Ok(payload.clone()),
-            Some(reading) => reading?.wait(None).expect("it waits until it comes"),
+            Some(reading) => reading?.wait(None).expect("without a limit, `wait` returns a result"),
         }
     }
 
-    /// This process is about to fork: what it reads now, the fork may go on reading.
+    /// Tells the store that this process is about to fork: the fork may go on reading its pinned
+    /// blobs.
     pub(super) fn about_to_fork(&self) {
         match &self.kind {
             Backend::Here(store) => store.about_to_fork(),
@@ -145,22 +151,23 @@ impl ObjectStoreHandle {
     }
 }
 
-/// The data of a payload that was asked for. Dropped, nobody waits for it any more.
+/// A request for the data of a payload. Dropping it cancels the request.
 pub struct PendingRead {
     object: ObjectId,
-    /// How it is to be read.
+    /// The payload without its data.
     bare: Payload,
     comes: ReadSource,
 }
 
 enum ReadSource {
     Here(ObjectStore, oneshot::Receiver<Result<Pinned, Error>>),
-    /// Under this number, until it has come.
+    /// A request under this number. `None` after the data has arrived.
     Elsewhere(Arc<ObjectStoreClient>, Option<u64>),
 }
 
 impl PendingRead {
-    /// Waits until it has come, or so long at most: then nothing, and it can be waited for again.
+    /// Waits until the data has arrived, at most `at_most`. After a timeout it returns `None`, and
+    /// can be called again.
     pub fn wait(&mut self, at_most: Option<Duration>) -> Option<Result<Payload, Error>> {
         let shown = match &mut self.comes {
             ReadSource::Here(store, given) => {
@@ -193,10 +200,10 @@ impl PendingRead {
         with_parts(self.object, &self.bare, parts.collect())
     }
 
-    /// A payload with its data, which was brought into this process.
+    /// Returns a payload with data that was pulled into this process.
     pub(crate) fn of(object: ObjectId, payload: &Payload, whole: Bytes) -> Result<Payload, Error> {
         let layout = Layout::read(&whole)
-            .ok_or_else(|| Error::internal(format!("the data of {object} makes no sense")))?;
+            .ok_or_else(|| Error::internal(format!("the data of {object} cannot be decoded")))?;
         let parts = layout.parts().iter().map(|part| whole.slice(part.clone()));
         let bare = Payload { stored: None, ..payload.clone() };
         with_parts(object, &bare, parts.collect())
@@ -214,7 +221,7 @@ fn with_parts(object: ObjectId, bare: &Payload, mut parts: Vec<Bytes>) -> Result
 impl Drop for ReadSource {
     fn drop(&mut self) {
         if let ReadSource::Elsewhere(remote, Some(number)) = self {
-            remote.give_up(*number);
+            remote.cancel_request(*number);
         }
     }
 }

@@ -1,4 +1,5 @@
-//! How much a node's store may take: as whoever starts it says, else as its environment says, else as usual.
+//! The limits of a node's store. An option of the program comes first, then the environment, then
+//! the default.
 
 use crate::executor::memory;
 use marline_core::error::Error;
@@ -7,56 +8,57 @@ use marline_objects::SpillFiles;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// What a store may take.
+/// The limits of a store.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct StoreOptions {
-    /// The most bytes of memory.
+    /// The most bytes in memory.
     pub limit: u64,
-    /// Where what has no room in memory goes, and the most bytes there; nothing: nowhere.
+    /// The folder for spill files, and the most bytes in it. `None`: the store does not spill.
     pub spill: Option<(PathBuf, u64)>,
-    /// What becomes of values that are to be durable.
+    /// What happens to durable values.
     pub durable: Durability,
-    /// Who waits for room is refused when nobody was given any for this long.
+    /// Requests for room are refused when no request was granted any for this long.
     pub patience: Duration,
 }
 
-/// What becomes of values that are to outlive their node.
+/// What happens to values that must outlive their node.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Durability {
-    /// They are refused.
+    /// They are rejected.
     Nowhere,
-    /// Nothing: the cluster ends with this process.
+    /// They need not be saved: the cluster ends with this process.
     NotNeeded,
     /// They are saved in this folder, which all nodes see.
     In(PathBuf),
 }
 
-/// What somebody says of a store, and by which name: errors name it.
+/// A setting and its name, which errors mention.
 #[derive(Clone, Debug)]
 pub struct Setting<T> {
-    /// The option, flag or variable.
+    /// The name of the option, flag or variable.
     pub name: &'static str,
-    /// What it is.
+    /// Its value.
     pub value: T,
 }
 
-/// The most bytes of memory, if the environment says it.
+/// The environment variable for the most bytes in memory.
 pub const STORE_VARIABLE: &str = "MARLINE_STORE_MEMORY";
-/// The folder for what has no room, if the environment says it; empty: there is none.
+/// The environment variable for the folder of spill files. Empty: no folder.
 pub const SPILL_VARIABLE: &str = "MARLINE_SPILL_DIR";
-/// The folder for what is durable, if the environment says it; empty: there is none.
+/// The environment variable for the folder of durable values. Empty: no folder.
 pub const DURABLE_VARIABLE: &str = "MARLINE_DURABLE_DIR";
-/// After how many seconds in which nobody was given room those who wait are refused, if the environment says it.
+/// The environment variable for `patience` in seconds: if no request was granted room for this
+/// long, those that wait are refused.
 pub const PATIENCE_VARIABLE: &str = "MARLINE_STORE_PATIENCE";
-/// Otherwise after so long.
+/// The default of [`PATIENCE_VARIABLE`].
 const PATIENCE: Duration = Duration::from_secs(30);
-/// Of all memory, so much is for large values: 3 of 10.
+/// The share of all memory that a store may take by default: 3 of 10.
 const SHARE: (u64, u64) = (3, 10);
-/// There is room for this much at least, unless less is asked for.
+/// The least default limit, in bytes, on a machine with little memory.
 const LEAST_BYTES: u64 = 64 << 20;
-/// Nobody can ask for less: values above a tenth of this go there.
+/// The least limit that can be set, in bytes: ten times the size from which values go to the store.
 pub const MIN_STORE_BYTES: u64 = 1 << 20;
-/// If nobody knows how much memory there is.
+/// The default limit, in bytes, if the memory of the machine is not known.
 const USUAL_BYTES: u64 = 1 << 30;
 
 impl Default for StoreOptions {
@@ -72,8 +74,8 @@ impl Default for StoreOptions {
 }
 
 impl StoreOptions {
-    /// As is said; where nothing is, as the environment says; and as usual where that says nothing. A folder that
-    /// is named must be there and take files; an empty name is none.
+    /// Combines the options: a given one, else the environment's, else the default. A folder that
+    /// is named must exist and take files. An empty name means no folder.
     pub fn new(
         limit: Option<Setting<u64>>,
         folder: Option<Setting<String>>,
@@ -82,7 +84,7 @@ impl StoreOptions {
         let variable = |name| Some(Setting { name, value: std::env::var(name).ok()? });
         let limit = match limit {
             Some(limit) => Some(limit),
-            None => variable(STORE_VARIABLE).map(|said| parsed(&said)).transpose()?,
+            None => variable(STORE_VARIABLE).map(|limit| parsed(&limit)).transpose()?,
         };
         let folder = folder.or_else(|| variable(SPILL_VARIABLE));
         let mut options = StoreOptions::default();
@@ -101,7 +103,7 @@ impl StoreOptions {
         Ok(options)
     }
 
-    /// The same, for a cluster that ends with its process: there is nothing for a value to outlive.
+    /// Returns the options of a cluster that ends with its process: no value can outlive it.
     pub fn of_one_process(mut self) -> StoreOptions {
         if self.durable == Durability::Nowhere {
             self.durable = Durability::NotNeeded;
@@ -109,14 +111,14 @@ impl StoreOptions {
         self
     }
 
-    /// As the environment says, and as usual where it says nothing.
+    /// Returns the options of the environment, with defaults.
     pub fn from_environment() -> Result<StoreOptions, Error> {
         StoreOptions::new(None, None, None)
     }
 }
 
-fn parsed(said: &Setting<String>) -> Result<Setting<u64>, Error> {
-    let Setting { name, value } = said;
+fn parsed(setting: &Setting<String>) -> Result<Setting<u64>, Error> {
+    let Setting { name, value } = setting;
     match value.trim().parse() {
         Ok(value) => Ok(Setting { name, value }),
         Err(_) => Err(Error::invalid(format!("{name} is {value:?}: it is a number of bytes"))),
@@ -124,8 +126,8 @@ fn parsed(said: &Setting<String>) -> Result<Setting<u64>, Error> {
 }
 
 fn seconds(Setting { name, value }: &Setting<String>) -> Result<Duration, Error> {
-    let said = value.trim().parse().ok();
-    said.and_then(|seconds: f64| Duration::try_from_secs_f64(seconds).ok())
+    let secs = value.trim().parse().ok();
+    secs.and_then(|seconds: f64| Duration::try_from_secs_f64(seconds).ok())
         .ok_or_else(|| Error::invalid(format!("{name} is {value:?}: it is a number of seconds")))
 }
 
@@ -182,10 +184,10 @@ mod tests {
         let usual = StoreOptions::default();
         assert!(usual.limit >= LEAST_BYTES && usual.spill.is_some(), "{usual:?}");
         let folder = std::env::temp_dir();
-        let said = options(Some(2_000_000), folder.to_str()).unwrap();
+        let chosen = options(Some(2_000_000), folder.to_str()).unwrap();
         let durable = Durability::Nowhere;
         let spill = Some((folder, u64::MAX));
-        assert_eq!(said, StoreOptions { limit: 2_000_000, spill, durable, patience: PATIENCE });
+        assert_eq!(chosen, StoreOptions { limit: 2_000_000, spill, durable, patience: PATIENCE });
         assert_eq!(options(Some(2_000_000), Some("")).unwrap().spill, None);
     }
 
@@ -199,12 +201,12 @@ mod tests {
         let words = "the folder is \"/no/such/folder\", where no file can be made: No such file";
         assert!(nowhere.message().starts_with(words), "{nowhere}");
         for nonsense in ["much", "-1", ""] {
-            let said = Setting { name: STORE_VARIABLE, value: nonsense.to_owned() };
-            assert!(parsed(&said).unwrap_err().message().contains("it is a number of bytes"));
+            let setting = Setting { name: STORE_VARIABLE, value: nonsense.to_owned() };
+            assert!(parsed(&setting).unwrap_err().message().contains("it is a number of bytes"));
         }
         for nonsense in ["-1", "long", "nan", "1e30"] {
-            let said = Setting { name: PATIENCE_VARIABLE, value: nonsense.to_owned() };
-            assert!(seconds(&said).unwrap_err().message().contains("it is a number of seconds"));
+            let setting = Setting { name: PATIENCE_VARIABLE, value: nonsense.to_owned() };
+            assert!(seconds(&setting).unwrap_err().message().contains("it is a number of seconds"));
         }
     }
 }

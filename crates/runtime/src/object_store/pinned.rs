@@ -1,4 +1,5 @@
-//! What somebody of the store's own process was given to read. Dropped, read or not, it is not read any more.
+//! A blob that code of the store's own process has pinned to read. Dropping it unpins the blob,
+//! read or not.
 
 use super::store_protocol::GrantedBlob;
 use super::{OWN_PROCESS, ObjectStore};

@@ -1,5 +1,6 @@
-//! Processes that use the store over a socket: what they ask is heard as soon as it comes, and before it is acted
-//! on what they said elsewhere after it.
+//! The connections of processes that use the store over a socket. The store reads a request as soon
+//! as it arrives. It also reads a process's requests before it acts on anything that the process
+//! reported elsewhere after them.
 
 use super::reply_queue::{ReplyQueue, WriteCaller};
 use super::store_protocol::{GrantedBlob, StoreReply, StoreRequest};
@@ -16,7 +17,7 @@ use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Weak};
 use tokio::io::Interest;
 
-/// How much is read at a time.
+/// How many bytes are read at a time.
 const READ_BYTES: usize = 16 << 10;
 
 /// See the [module](self).
@@ -24,38 +25,38 @@ pub(super) struct ProcessConnection {
     socket: Arc<tokio::net::UnixStream>,
     received: BytesMut,
     outgoing: ReplyQueue,
-    /// Segments that were passed on to it.
+    /// The segments that were passed to the process.
     knows: Set<(u32, Access)>,
-    /// Of those, which are gone, and it does not know that.
+    /// The segments that are gone since, and of which the process was not told yet.
     gone: Vec<u32>,
-    /// What it has asked for, by the numbers that it gave.
+    /// The process's requests, by their numbers.
     held: Map<u64, ProcessRequest>,
-    /// Nothing more will come from it, or from any fork of it.
+    /// Whether the socket has ended: nothing more will come from the process, or from any fork of
+    /// it.
     ended: bool,
-    /// Its worker has seen to all that it said.
+    /// Whether the worker has handled everything that the process reported.
     left: bool,
 }
 
-/// What a process has asked for, until it is refused, or the process lets go of it.
+/// A request of a process, until it is refused, or the process releases it.
 enum ProcessRequest {
     /// It is not answered yet.
     Waits(RequestId),
-    /// It was given, to be filled.
+    /// It was granted room, which the process fills.
     Fills(BlobId),
-    /// It was given, to be read.
+    /// It was granted a pin: the process reads the blob.
     Reads(BlobId),
 }
 
 impl ObjectStore {
-    /// Another process asks over this socket from now on, of which nobody says when it is dead: when the socket
-    /// ends, nothing of it is left.
+    /// Adds a process whose death no worker reports. When its socket ends, nothing of it is left.
     pub fn add_unsupervised_process(&self, socket: UnixStream) -> std::io::Result<()> {
         let process = self.add_peer(socket)?;
-        self.left(process);
+        self.process_left(process);
         Ok(())
     }
 
-    /// An executor asks over this socket from now on.
+    /// Adds an executor that sends its requests over this socket.
     pub fn add_peer(&self, socket: UnixStream) -> std::io::Result<ProcessId> {
         socket.set_nonblocking(true)?;
         let runtime = io();
@@ -83,15 +84,15 @@ impl ObjectStore {
         Ok(process)
     }
 
-    /// Hears what a process has asked so far.
-    pub fn hear(&self, process: ProcessId) {
-        self.enter(|state, now| state.hear(now, process, ReadCaller::Anybody));
+    /// Reads the requests that a process has sent so far.
+    pub fn read_requests(&self, process: ProcessId) {
+        self.enter(|state, now| state.read_requests(now, process, ReadCaller::Anybody));
     }
 
-    /// The worker has seen to everything that a process said, which is dead.
-    pub fn left(&self, process: ProcessId) {
+    /// Notes that a process is dead and that the worker has handled everything that it reported.
+    pub fn process_left(&self, process: ProcessId) {
         self.enter(|state, now| {
-            state.hear(now, process, ReadCaller::Anybody);
+            state.read_requests(now, process, ReadCaller::Anybody);
             if let Some(peer) = state.peers.get_mut(&process) {
                 peer.left = true;
                 state.ended.push(process);
@@ -101,7 +102,7 @@ impl ObjectStore {
 }
 
 fn on_its_way() -> Error {
-    Error::new(marline_core::error::ErrorKind::NotReady, "it is on its way")
+    Error::new(marline_core::error::ErrorKind::NotReady, "the data is on its way")
 }
 
 async fn listen(
@@ -114,13 +115,13 @@ async fn listen(
             return;
         }
         let Some(store) = store.upgrade().map(ObjectStore) else { return };
-        if !store.enter(|state, now| state.hear(now, process, ReadCaller::Listener)) {
+        if !store.enter(|state, now| state.read_requests(now, process, ReadCaller::Listener)) {
             return;
         }
     }
 }
 
-/// Says what there was no room for, when there is.
+/// Sends queued replies whenever the socket has room, until none is left.
 async fn flush(
     store: Weak<ObjectStoreShared>,
     process: ProcessId,
@@ -137,18 +138,19 @@ async fn flush(
     }
 }
 
-/// Who hears what a process asks.
+/// The code that reads the requests of a process.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum ReadCaller {
-    /// The one that is told when something has come, and has to say that it has read everything.
+    /// The listening task. tokio tells it when bytes have arrived, and must learn that it has read
+    /// them all.
     Listener,
-    /// Somebody who knows that something has come, perhaps before the listener is told.
+    /// Other code, which knows that bytes have arrived, perhaps before the listening task does.
     Anybody,
 }
 
 impl ObjectStoreState {
-    /// Says whether more may come.
-    fn hear(&mut self, now: Time, process: ProcessId, who: ReadCaller) -> bool {
+    /// Reads and handles requests. Returns whether more may come.
+    fn read_requests(&mut self, now: Time, process: ProcessId, who: ReadCaller) -> bool {
         let mut buffer = [0; READ_BYTES];
         loop {
             let Some(peer) = self.peers.get_mut(&process).filter(|peer| !peer.ended) else {
@@ -171,7 +173,7 @@ impl ObjectStoreState {
             }
             while let Some(peer) = self.peers.get_mut(&process) {
                 match StoreRequest::next(&mut peer.received) {
-                    Ok(Some(ask)) => self.asked(now, process, ask),
+                    Ok(Some(ask)) => self.handle_request(now, process, ask),
                     Ok(None) => break,
                     Err(_) => {
                         self.end_peer(process);
@@ -182,19 +184,19 @@ impl ObjectStoreState {
         }
     }
 
-    /// Hears what every process has said so far.
+    /// Reads the requests that all processes have sent so far.
     pub(super) fn hear_all(&mut self, now: Time) {
         if self.is_hearing {
-            return; // What is heard is looked for.
+            return; // Handling a request got here: the outer call reads all.
         }
         self.is_hearing = true;
         for process in self.peers.keys().copied().collect::<Vec<_>>() {
-            self.hear(now, process, ReadCaller::Anybody);
+            self.read_requests(now, process, ReadCaller::Anybody);
         }
         self.is_hearing = false;
     }
 
-    fn asked(&mut self, now: Time, process: ProcessId, ask: StoreRequest) {
+    fn handle_request(&mut self, now: Time, process: ProcessId, ask: StoreRequest) {
         match ask {
             StoreRequest::Create { number, bytes, ahead } => {
                 let request = self.asked_under(process, number);
@@ -218,7 +220,7 @@ impl ObjectStoreState {
                 let request = self.asked_under(process, number);
                 self.read(now, request, object);
             }
-            StoreRequest::Release { number } => self.let_go(now, process, number),
+            StoreRequest::Release { number } => self.release_blob(now, process, number),
             StoreRequest::Fork => self.handle(now, Event::Forked { process }),
             StoreRequest::Save { number, object } => self.save_for(process, number, object),
             StoreRequest::ExplainWait { number } => {
@@ -229,7 +231,7 @@ impl ObjectStoreState {
     }
 
     fn asked_under(&mut self, process: ProcessId, number: u64) -> RequestId {
-        let request = self.ask(process, ReplyTo::Peer { number });
+        let request = self.new_request(process, ReplyTo::Peer { number });
         self.hold(process, number, ProcessRequest::Waits(request));
         request
     }
@@ -244,13 +246,19 @@ impl ObjectStoreState {
         self.peers.get_mut(&process)?.held.remove(&number)
     }
 
-    /// A process does not need what it asked for under this number any more.
+    /// Handles the release of a request: the process needs it no more.
     ///
-    /// It says so once for each number, unless what it was given is sealed, and it does not matter what it knows by
-    /// then. Here it is known, as it is heard after the question: what waits is answered to nobody, what was given is
-    /// taken back, of what was refused there is nothing. So nothing is lost, also when the answer is on its way; and
-    /// nothing is taken back twice, as the process passes over answers to numbers that it has let go of.
-    fn let_go(&mut self, now: Time, process: ProcessId, number: u64) {
+    /// A process sends `Release` once for each number, unless it has sealed the room it was
+    /// granted. It need not know how far the request has come. The store knows, because it reads
+    /// the release after the request:
+    ///
+    /// - A request that waits is answered to no process.
+    /// - A blob that was granted is taken back.
+    /// - Of a refused request nothing is left.
+    ///
+    /// So nothing is lost, even if the answer is on its way. And nothing is taken back twice,
+    /// because the process ignores answers to numbers that it has released.
+    fn release_blob(&mut self, now: Time, process: ProcessId, number: u64) {
         match self.take_held(process, number) {
             Some(ProcessRequest::Waits(request)) => {
                 if let Some(asker) = self.requests.get_mut(&request) {
@@ -266,14 +274,14 @@ impl ObjectStoreState {
         }
     }
 
-    /// If nothing of a process is left, what it had is free.
+    /// Removes a process of which nothing is left, and frees what it had.
     pub(super) fn see_off(&mut self, now: Time, process: ProcessId) {
         if !self.peers.get(&process).is_some_and(|peer| peer.ended && peer.left) {
             return;
         }
         self.peers.remove(&process);
         self.requests.retain(|_, asker| asker.process != process);
-        // What nobody waits for any more is not asked for again.
+        // No request of the process waits any more: lookups must not go on for them.
         for missing in self.missing.values_mut() {
             missing.requests.retain(|request| self.requests.contains_key(request));
         }
@@ -309,7 +317,8 @@ impl ObjectStoreState {
         self.answer(process, &StoreReply::Refused { number, error }, None);
     }
 
-    /// A segment is gone: those who were passed it are told with their next answer. Who asks for nothing hears nothing.
+    /// Notes that a segment is gone. Each process that was passed the segment learns it with its
+    /// next reply. A process that makes no request learns nothing.
     pub(super) fn segment_gone(&mut self, segment: u32) {
         for peer in self.peers.values_mut() {
             let [read, written] =
@@ -331,19 +340,20 @@ impl ObjectStoreState {
         let mut bytes: BytesMut = gone.flat_map(|gone| gone.encode()).collect();
         bytes.extend_from_slice(&answer.encode());
         let passed = passed.map(|(number, access)| {
-            (self.arena.segment(number).expect("its block is given out"), access)
+            (self.arena.segment(number).expect("a block of the segment is in use"), access)
         });
-        match peer.outgoing.say(bytes, passed) {
+        match peer.outgoing.send(bytes, passed) {
             Ok(false) => {}
             Ok(true) => {
                 io().spawn(flush(self.me.clone(), process, peer.socket.clone()));
             }
-            // It asks and does not listen, or is gone.
+            // The process sends requests and does not read replies, or is gone.
             Err(_) => self.end_peer(process),
         }
     }
 
-    /// There is room in the socket of a process: says what there was none for. Says whether something is left.
+    /// Sends queued replies, now that the socket of a process has room. Returns whether some are
+    /// left.
     fn flush(&mut self, process: ProcessId) -> bool {
         let Some(peer) = self.peers.get_mut(&process).filter(|peer| !peer.ended) else {
             return false;
@@ -354,7 +364,7 @@ impl ObjectStoreState {
         })
     }
 
-    /// A process that makes no sense is not spoken to any more. What it has stays until it is gone.
+    /// Stops replying to a process that breaks the protocol. What it has stays until it is gone.
     fn end_peer(&mut self, process: ProcessId) {
         if let Some(peer) = self.peers.get_mut(&process) {
             peer.outgoing.end();
@@ -389,19 +399,20 @@ mod tests {
         let bytes = 1_000;
         maker.write_all(&StoreRequest::Create { number: 1, bytes, ahead: false }.encode()).unwrap();
         maker.read_exact(&mut [0]).unwrap();
-        store.left(process); // Its worker knows that it is dead, and its socket has not ended.
+        store.process_left(process); // The worker knows that it is dead, and its socket has not ended.
         store.enter(|state, now| {
-            // Nobody hears them before the reader is: it asks and is gone, and finds what was made meanwhile.
+            // No other code reads these sockets first. The reader sends a request and is gone. The
+            // blob that it wants was sealed meanwhile.
             maker.write_all(&StoreRequest::Seal { number: 1, object }.encode()).unwrap();
             reader.write_all(&StoreRequest::Read { number: 1, object }.encode()).unwrap();
             drop(reader);
-            state.hear(now, process, ReadCaller::Anybody);
+            state.read_requests(now, process, ReadCaller::Anybody);
         });
         let held = store.list(1);
         assert_eq!(
             (held[0].object, held[0].readers),
             (object, 0),
-            "its maker has it, and does not read it"
+            "its maker owns it and does not read it"
         );
         assert_eq!(store.lock().peers.len(), 1, "the reader is gone");
     }
@@ -413,12 +424,12 @@ mod tests {
         for number in 1..=3 {
             mine.write_all(&StoreRequest::Create { number, bytes: 1_000, ahead: false }.encode())
                 .unwrap();
-            mine.read_exact(&mut [0]).unwrap(); // It is given.
+            mine.read_exact(&mut [0]).unwrap(); // The room is granted.
         }
         for number in [1, 2, 1, 7] {
             mine.write_all(&StoreRequest::Release { number }.encode()).unwrap();
         }
-        store.hear(process);
+        store.read_requests(process);
         assert_eq!(store.figures().used, 1_000);
     }
 }

@@ -1,4 +1,5 @@
-//! Bringing the data of an object here that another node has: once, however many wait for it.
+//! Pulls: copies the data of an object from another node to this store, once for all requests that
+//! wait for it.
 
 #[cfg(test)]
 mod tests;
@@ -22,51 +23,52 @@ use std::sync::Weak;
 use std::thread;
 use std::time::Duration;
 
-/// So many values are brought at a time; others wait.
+/// The most values that are pulled at a time. Others wait for their turn.
 pub(super) const MAX_PULLS: usize = 4;
-/// So long a worker tries to bring what it was told to before it says that it cannot: then another is told.
+/// How long a worker tries an ordered pull before it reports failure, so that the controller can
+/// order it from another worker.
 const ORDERED_PULL_TIMEOUT: Duration = Duration::from_secs(5);
-/// So long what has come of a value stays while the rest does not: whoever waits for room meanwhile is refused some
-/// time after that (`MARLINE_STORE_PATIENCE`, 30 s unless said otherwise).
+/// How long the received pieces of a value stay while no more arrive. A process that waits for room
+/// meanwhile is refused only some time after that (`MARLINE_STORE_PATIENCE`, 30 s by default).
 pub(super) const KEEP_FOR: Duration = Duration::from_secs(20);
 
-/// What is brought, and what waits for its turn.
+/// The running pulls, and those that wait for their turn.
 #[derive(Default)]
 pub(super) struct Pulls {
     pub(super) running: usize,
     pub(super) waiting: VecDeque<(ObjectId, Vec<CopyLocation>)>,
 }
 
-/// A value that is brought.
+/// The pull of one value.
 pub(super) struct Pull {
-    /// The session that it was asked for under.
+    /// The session under which the pull was requested.
     pub session: Option<Session>,
     pub object: ObjectId,
-    /// Whoever has it. Nobody: it is read from where it was saved.
+    /// The nodes that have the data. If empty, the data is read from its saved file.
     pub copies: Vec<CopyLocation>,
 }
 
-/// How that ended.
+/// The result of a pull.
 pub(super) struct PullResult {
-    /// It, and of which making it is, if that is known.
+    /// The filled memory, and the version of the data if it is known.
     pub came: Result<(BlobId, Writable, Option<DataVersion>), Error>,
-    /// What has come of it, if not all has.
+    /// The received pieces, if not all have arrived.
     pub coming: Option<PartialTransfer<(BlobId, Writable)>>,
-    /// More of it has come than had before.
+    /// Whether more pieces have arrived than before the pull.
     pub progressed: bool,
 }
 
 impl ObjectStoreState {
-    /// Where data is that was looked for.
+    /// Takes the controller's answer to a lookup, and starts a pull from one of the copies.
     pub(super) fn located(
         &mut self,
         now: Time,
         object: ObjectId,
         copies: Result<Vec<CopyLocation>, Error>,
     ) {
-        let Some(missing) = self.missing.get_mut(&object) else { return }; // It came meanwhile.
+        let Some(missing) = self.missing.get_mut(&object) else { return }; // It arrived meanwhile.
         if !std::mem::take(&mut missing.waits) {
-            return; // It was asked twice, and is on its way.
+            return; // The lookup was sent twice, and a pull is under way.
         }
         let mine = self.worker;
         let copies = copies.map(|mut copies| {
@@ -76,11 +78,11 @@ impl ObjectStoreState {
         match copies {
             Ok(copies) if copies.is_empty() => {
                 self.outside.push(DeferredAction::DeliverToWorker(lost(object)));
-                let words = format!("value {object} is not where it was said to be");
+                let words = format!("value {object} is not in the store that the controller named");
                 self.look_again(now, object, Error::unavailable(Ran::No, words));
             }
             Ok(copies) => self.pull(now, object, copies),
-            // There is no session at the moment. The next one may know of it.
+            // The worker has no session now. The next session may know the copies.
             Err(error) if error.kind() == ErrorKind::Unavailable && !error.may_have_run() => {
                 self.look_again(now, object, error);
             }
@@ -88,7 +90,7 @@ impl ObjectStoreState {
         }
     }
 
-    /// From one of these, or from where it was saved if there is none.
+    /// Starts a pull from one of these copies, or from the saved file if there is none.
     pub(super) fn pull(&mut self, now: Time, object: ObjectId, copies: Vec<CopyLocation>) {
         if self.pulls.running >= MAX_PULLS {
             return self.pulls.waiting.push_back((object, copies));
@@ -96,23 +98,23 @@ impl ObjectStoreState {
         self.pulls.running += 1;
         let (store, token) = (self.me.clone(), self.secret.token());
         let pull = Pull { session: self.worker, object, copies };
-        let run = move || bring(&store, &pull, &token);
+        let run = move || run_pull(&store, &pull, &token);
         if let Err(error) = thread::Builder::new().name("marline-pull".into()).spawn(run) {
             self.pulls.running -= 1;
-            let words = format!("no thread could be started to bring value {object} here: {error}");
+            let words = format!("no thread could be started to pull value {object}: {error}");
             self.never_comes(now, object, &Error::unavailable(Ran::No, words));
         }
     }
 
-    /// Asks anew who has it after a pause, unless that was done for long enough.
+    /// Looks the copies up again after a pause. Gives up if that has failed for long enough.
     fn look_again(&mut self, now: Time, object: ObjectId, error: Error) {
         let Some(missing) = self.missing.get_mut(&object) else { return };
         if missing.waits || missing.pauses {
-            return; // It is asked already.
+            return; // A lookup is under way, or due.
         }
         let at_most = if missing.is_ordered { ORDERED_PULL_TIMEOUT } else { LOCATE_TIMEOUT };
         let Some(pause) = missing.tries.failed(now, at_most) else {
-            let words = format!("value {object} does not come here, however often it is tried");
+            let words = format!("value {object} could not be pulled in many attempts");
             let error = Error::unavailable(Ran::No, words).caused_by(error);
             return self.never_comes(now, object, &error);
         };
@@ -124,8 +126,8 @@ impl ObjectStoreState {
         }
     }
 
-    /// What has come of it is let go of, if nothing has come since for long enough: it may be a long time until the rest
-    /// does, if that is not made anew.
+    /// Drops the received pieces of a value if no more have arrived for [`KEEP_FOR`]: it may take
+    /// long until the rest arrives, if the value is not recomputed instead.
     pub(super) fn let_go_of_old(&mut self, now: Time, object: ObjectId, session: Option<Session>) {
         let Some(missing) = self.missing.get_mut(&object) else { return };
         if self.worker == session && missing.tries.failing_for(now) >= KEEP_FOR {
@@ -134,14 +136,14 @@ impl ObjectStoreState {
         }
     }
 
-    /// The pause is over.
+    /// Looks the copies up again after a pause, if a request still waits.
     pub(super) fn ask_again(&mut self, now: Time, object: ObjectId) {
         let Some(missing) = self.missing.get_mut(&object) else { return };
         if !std::mem::take(&mut missing.pauses) {
             return;
         }
         if missing.requests.is_empty() && !missing.is_ordered {
-            let _ = self.looked_for(now, object); // Nobody waits for it any more.
+            let _ = self.take_waiting_requests(now, object); // No request waits for it any more.
             return;
         }
         missing.waits = true;
@@ -156,7 +158,7 @@ impl ObjectStoreState {
                 object,
                 error,
             }));
-            // Whoever waits for it, waits for what the controller makes of that.
+            // The requests wait for what the controller does about the failure.
             if !missing.requests.is_empty() {
                 if !std::mem::replace(&mut missing.waits, true) {
                     self.outside.push(DeferredAction::DeliverToWorker(
@@ -166,19 +168,19 @@ impl ObjectStoreState {
                 return;
             }
         }
-        for request in self.looked_for(now, object) {
+        for request in self.take_waiting_requests(now, object) {
             self.refuse(request, error.clone());
         }
     }
 
-    /// It is not looked for any more; says who waited for it.
-    pub(super) fn looked_for(&mut self, now: Time, object: ObjectId) -> Vec<RequestId> {
+    /// Ends the search for an object. Returns the requests that waited for it.
+    pub(super) fn take_waiting_requests(&mut self, now: Time, object: ObjectId) -> Vec<RequestId> {
         let Some(missing) = self.missing.remove(&object) else { return Vec::new() };
         self.drop_coming(now, missing.coming);
         missing.requests
     }
 
-    /// The rest of it does not come, or not to this room.
+    /// Drops received pieces: the rest will not arrive, or not into this room.
     fn drop_coming(&mut self, now: Time, coming: Option<PartialTransfer<(BlobId, Writable)>>) {
         if let Some((blob, room)) = coming.map(PartialTransfer::into_room) {
             drop(room);
@@ -186,12 +188,13 @@ impl ObjectStoreState {
         }
     }
 
-    /// The session is over: nobody answers any more. Readers whose own sessions live wait for the next one, for as long
-    /// as for any value that does not come.
+    /// Stops all lookups, because the session is over and no controller answers. Processes with
+    /// sessions of their own wait for the next session of this worker, for at most
+    /// [`LOCATE_TIMEOUT`].
     pub(super) fn stop_looking(&mut self, now: Time) {
         self.pulls.waiting.clear();
         for object in self.missing.keys().copied().collect::<Vec<_>>() {
-            let missing = self.missing.get_mut(&object).expect("it was listed");
+            let missing = self.missing.get_mut(&object).expect("the object is in the list");
             (missing.is_ordered, missing.waits, missing.pauses) = (false, false, false);
             let coming = missing.coming.take();
             let nobody = missing.requests.is_empty();
@@ -201,13 +204,13 @@ impl ObjectStoreState {
                 continue;
             }
             let words = format!(
-                "the session of this worker ended while value {object} was looked for: ask for it again"
+                "this worker's session ended while value {object} was located: request it again"
             );
             self.look_again(now, object, Error::unavailable(Ran::No, words));
         }
     }
 
-    /// There is a session again: what is missing is asked for at once.
+    /// Looks all missing objects up at once, because there is a session again.
     pub(super) fn look_anew(&mut self, now: Time) {
         let mut missing: Vec<ObjectId> = self.missing.keys().copied().collect();
         missing.sort_unstable();
@@ -216,12 +219,13 @@ impl ObjectStoreState {
         }
     }
 
-    /// What was begun under a session has ended.
+    /// Takes the result of a pull.
     pub(super) fn pulled(&mut self, now: Time, pull: &Pull, ended: PullResult) {
         let object = pull.object;
         let PullResult { came, coming, progressed } = ended;
         self.pulls.running -= 1;
-        // Under another session it counts for nothing: what is looked for now was asked for anew.
+        // A pull of an earlier session counts for nothing: this session has requested the data
+        // again.
         let counts = pull.session.is_some() && self.worker == pull.session;
         match came {
             Ok((blob, room, making)) => {
@@ -229,16 +233,16 @@ impl ObjectStoreState {
                 self.copied.extend(making.map(|making| (blob, making)));
                 if counts && self.bodies.named(object).is_none() {
                     if let Some(missing) = self.missing.get_mut(&object) {
-                        missing.is_ordered = false; // It is answered below, as for others.
+                        missing.is_ordered = false; // `keep_copy` below reports the copy.
                     }
                     self.sealed(now, blob, object);
                     self.keep_copy(now, object);
                 } else {
-                    self.handle(now, Event::Abandoned { blob }); // Or it was made here meanwhile.
+                    self.handle(now, Event::Abandoned { blob }); // It does not count, or is here.
                 }
             }
             Err(_) if !counts => self.drop_coming(now, coming),
-            // Where it was saved it is, or it is not.
+            // A saved file does not move: if it could not be read, another lookup does not help.
             Err(error) if transfer::may_be_elsewhere(&error) && !pull.copies.is_empty() => {
                 self.keep_coming(now, object, coming, progressed);
                 self.look_again(now, object, error);
@@ -253,7 +257,7 @@ impl ObjectStoreState {
         }
     }
 
-    /// What has come stays, for whoever brings the rest.
+    /// Stores the received pieces for the pull that brings the rest.
     fn keep_coming(
         &mut self,
         now: Time,
@@ -268,14 +272,14 @@ impl ObjectStoreState {
                 }
                 std::mem::replace(&mut missing.coming, coming)
             }
-            None => coming, // It came meanwhile.
+            None => coming, // The data arrived meanwhile.
         };
         self.drop_coming(now, before);
     }
 }
 
-/// Brings it, and says so.
-fn bring(store: &Weak<ObjectStoreShared>, pull: &Pull, token: &Token) {
+/// Runs a pull, and hands its result to the store.
+fn run_pull(store: &Weak<ObjectStoreShared>, pull: &Pull, token: &Token) {
     let Some(store) = store.upgrade().map(ObjectStore) else { return };
     let object = pull.object;
     let coming = store

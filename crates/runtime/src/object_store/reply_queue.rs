@@ -1,5 +1,6 @@
-//! What the store says to another process, over a socket that may have no room for it: then it waits, in order, and goes
-//! when there is room. Descriptors go with the first byte of what they belong to.
+//! The replies of the store to one process, over a socket that may be full. Replies that do not fit
+//! wait, in order, until the socket has room. A descriptor travels with the first byte of its
+//! reply.
 
 use bytes::{Buf, BytesMut};
 use marline_objects::segment::Segment;
@@ -11,60 +12,62 @@ use std::sync::Arc;
 use tokio::io::Interest;
 use tokio::net::UnixStream;
 
-/// So much may wait to be read by a process: the answers to 200,000 questions. One that asks more than that and
-/// reads none of them does not listen.
+/// The most bytes that may wait for one process: the replies to 200,000 requests. A process that
+/// sends more requests than that and reads no reply does not listen.
 pub(super) const MAX_UNSENT_BYTES: usize = 16 << 20;
 
 /// See the [module](self).
 pub(super) struct ReplyQueue {
     socket: Arc<UnixStream>,
     unsent: VecDeque<Unsent>,
-    /// All of it.
+    /// The bytes of all unsent replies.
     bytes: usize,
 }
 
-/// What there was no room for.
+/// Bytes that did not fit into the socket.
 struct Unsent {
     bytes: BytesMut,
-    /// Goes with the first of them.
+    /// The descriptor that travels with the first of the bytes.
     passed: Option<Passed>,
 }
 
-/// A segment that another process is to have.
+/// A segment to pass to another process.
 pub(super) type Passed = (Arc<Segment>, Access);
 
-/// Who writes.
+/// The code that writes.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum WriteCaller {
-    /// The one that is told when there is room, and has to say that there is none left.
+    /// The flushing task. tokio tells it when the socket has room, and must learn that it is full
+    /// again.
     Flusher,
-    /// Somebody who tries.
+    /// Other code, which only tries.
     Anybody,
 }
 
 impl ReplyQueue {
-    /// Over a socket that does not block.
+    /// Creates a queue for a socket that does not block.
     pub fn new(socket: Arc<UnixStream>) -> ReplyQueue {
         ReplyQueue { socket, unsent: VecDeque::new(), bytes: 0 }
     }
 
-    /// Says this, now or when there is room: then somebody is to [write](Outgoing::write) when there is, which this
-    /// says the first time. Fails if nobody will ever hear it.
-    pub fn say(&mut self, bytes: BytesMut, passed: Option<Passed>) -> io::Result<bool> {
+    /// Sends a reply now, or queues it. Returns `true` when the queue has just become non-empty:
+    /// then the caller must [write](ReplyQueue::write) when the socket has room. Fails if the
+    /// process will never read it.
+    pub fn send(&mut self, bytes: BytesMut, passed: Option<Passed>) -> io::Result<bool> {
         if self.bytes + bytes.len() > MAX_UNSENT_BYTES {
             return Err(ErrorKind::StorageFull.into());
         }
         self.bytes += bytes.len();
         let begins = self.unsent.is_empty();
         match self.unsent.back_mut().filter(|_| passed.is_none()) {
-            // Together they take less of the socket's room than one by one.
+            // Bytes in one buffer take less of the socket's room than many small ones.
             Some(last) => last.bytes.extend_from_slice(&bytes),
             None => self.unsent.push_back(Unsent { bytes, passed }),
         }
         Ok(begins && self.write(WriteCaller::Anybody)?)
     }
 
-    /// Writes what there is room for. Says whether something is left.
+    /// Writes as much as the socket takes. Returns whether something is left.
     pub fn write(&mut self, writer: WriteCaller) -> io::Result<bool> {
         while let Some(next) = self.unsent.front_mut() {
             let passed: Option<BorrowedFd<'_>> =
@@ -90,7 +93,7 @@ impl ReplyQueue {
         Ok(false)
     }
 
-    /// Nobody hears it any more.
+    /// Closes the writing direction and drops the unsent replies.
     pub fn end(&mut self) {
         let _ = rustix::net::shutdown(&*self.socket, rustix::net::Shutdown::Write);
         self.unsent.clear();
@@ -115,12 +118,12 @@ mod tests {
     fn what_there_is_no_room_for_is_said_later_and_in_order() {
         let (mut outgoing, mut theirs) = pair();
         let word = |number: u32| BytesMut::from(&number.to_be_bytes()[..]);
-        let (mut count, mut told) = (0, 0);
+        let (mut count, mut flushes) = (0, 0);
         while outgoing.bytes < 100_000 {
-            told += u32::from(outgoing.say(word(count), None).unwrap());
+            flushes += u32::from(outgoing.send(word(count), None).unwrap());
             count += 1;
         }
-        assert_eq!(told, 1, "somebody is told once that there is something to write");
+        assert_eq!(flushes, 1, "only the reply that makes the queue non-empty asks for a flush");
         let mut bytes = [0; 4];
         for number in 0..count {
             outgoing.write(WriteCaller::Anybody).unwrap();
@@ -135,9 +138,9 @@ mod tests {
     fn who_never_reads_is_told_only_so_much() {
         let (mut outgoing, _theirs) = pair();
         let word = || BytesMut::from(&vec![0; 1 << 20][..]);
-        let said = (0..100).take_while(|_| outgoing.say(word(), None).is_ok()).count();
-        assert!((MAX_UNSENT_BYTES >> 20..100).contains(&said), "{said}");
+        let sent = (0..100).take_while(|_| outgoing.send(word(), None).is_ok()).count();
+        assert!((MAX_UNSENT_BYTES >> 20..100).contains(&sent), "{sent}");
         outgoing.end();
-        assert!(outgoing.say(word(), None).is_err(), "it is not spoken to any more");
+        assert!(outgoing.send(word(), None).is_err(), "the queue has ended");
     }
 }

@@ -1,12 +1,14 @@
-//! Data that is durable: saved where it outlives this node, in a folder that all nodes see, and read from there when
-//! no store has it any more.
+//! Durable data: saved in a folder that all nodes see, so that it outlives this node, and read from
+//! there when no store has the data any more.
 //!
-//! Each cluster has a folder of its own in it, by its id, which goes with the cluster. What was saved is erased
-//! when the controller says so; until the cluster keeps what was saved with it, it is erased with its maker's pin.
+//! Each cluster has its own folder in it, named by its id, which is erased when the cluster ends. A
+//! saved file is erased when the controller says so. Until the cluster retains the data that was
+//! saved, its file is erased when the maker's ownership ends.
 //!
-//! A task that runs again saves under the same name, at another node, while the one that ran it first may still be at it and
-//! knows nothing of that. So a store erases of its own accord only a file that it made itself, where there was none. When
-//! its session is over, another may have been given the task: then it erases nothing, and saves nothing that it began to.
+//! A task that runs again saves under the same name at another node, while the first attempt may
+//! still be saving and know nothing of the second. So a store erases on its own only a file that it
+//! made itself, where none was before. When its session is over, another store may have been
+//! assigned the task: then this store erases nothing, and saves nothing of what it had begun.
 
 use super::erase::{Erase, EraseQueue};
 use super::store_protocol::StoreReply;
@@ -22,12 +24,13 @@ use std::io;
 use std::sync::Weak;
 use std::thread;
 
-/// Where data is saved, and what of it nobody but its maker knows of.
+/// The folder for durable data, and the saves that only their maker knows of.
 pub(super) struct DurableSaves {
     durable: Durability,
-    /// In the folder of the cluster that this store works for.
+    /// The folder of the cluster that this store works for.
     saved: Option<DurableFiles>,
-    /// With the file that this store made of it, when it has.
+    /// The objects that the cluster does not retain yet, each with the file that this store made
+    /// for it.
     unkept: Map<ObjectId, Option<FileId>>,
     erasing: EraseQueue,
 }
@@ -42,43 +45,47 @@ impl DurableSaves {
         }
     }
 
-    /// The cluster knows of it: who erases it is told.
-    pub fn kept(&mut self, object: ObjectId) {
+    /// Notes that the cluster retains an object: from now on the controller decides when its file
+    /// is erased.
+    pub fn note_retained(&mut self, object: ObjectId) {
         self.unkept.remove(&object);
     }
 
-    /// Its data is gone, and if nobody else knows of it, what was saved of it, too.
+    /// Notes that the data of an object is dropped. Erases its file if only its maker knows of it.
     pub fn dropped(&mut self, object: ObjectId) {
         if let Some(Some(file)) = self.unkept.remove(&object) {
             self.have_erased(object, Some(file));
         }
     }
 
-    /// The session is over in which it was made. Who is given the work now may have saved it, or count on what is there:
-    /// it goes with the cluster.
-    pub fn leave_all(&mut self) {
+    /// Notes that the session is over. The worker that has the task now may have saved the object,
+    /// or rely on the file. So all files stay until the cluster ends.
+    pub fn forget_all(&mut self) {
         self.unkept.clear();
     }
 
-    /// It is about to be saved. Says what of it this store has made already.
+    /// Notes that an object is about to be saved. Returns the file that this store has made for it
+    /// before.
     fn begins(&mut self, object: ObjectId) -> Option<FileId> {
         *self.unkept.entry(object).or_default()
     }
 
-    /// Whether it is still this store's to save.
+    /// Returns whether this store may still save the object.
     fn goes_on(&self, object: ObjectId) -> bool {
         self.unkept.contains_key(&object)
     }
 
-    /// It was saved, to this file if that is this store's own.
-    fn made(&mut self, object: ObjectId, file: Option<FileId>) {
-        // If the cluster keeps it by now, or another does its work, it is not this store's to erase.
+    /// Notes that an object is saved. `file` is `None` if the file is not this store's own.
+    fn note_saved(&mut self, object: ObjectId, file: Option<FileId>) {
+        // If the cluster retains the object by now, or another store has its task, this store must
+        // not erase the file.
         if let Some(own) = self.unkept.get_mut(&object) {
             *own = file;
         }
     }
 
-    /// Soon: nobody waits for it. Only if it is still this file, if one is named.
+    /// Queues the file of an object to be erased; no caller waits for it. If `own` is a file,
+    /// erases only that one.
     fn have_erased(&self, object: ObjectId, own: Option<FileId>) {
         if let Some(saved) = self.saved.clone() {
             self.erasing.take(Erase { saved, name: name(object), own });
@@ -87,7 +94,7 @@ impl DurableSaves {
 }
 
 impl ObjectStore {
-    /// Works for this cluster from now on.
+    /// Sets the cluster that this store works for from now on.
     pub fn of_cluster(&self, cluster: ClusterId) {
         self.enter(|state, _| {
             state.saving.saved = match &state.saving.durable {
@@ -99,14 +106,14 @@ impl ObjectStore {
         });
     }
 
-    /// The cluster has ended, and with it everything that was saved for it.
+    /// Erases everything that was saved for a cluster that has ended.
     pub fn cluster_ended(&self) {
         if let Some(saved) = self.enter(|state, _| state.saving.saved.take()) {
             saved.erase_all();
         }
     }
 
-    /// Whether data can be saved.
+    /// Returns whether durable data can be saved.
     pub fn saves(&self) -> bool {
         self.enter(|state, _| matches!(state.saving.durable, Durability::In(_)))
     }
@@ -114,14 +121,15 @@ impl ObjectStore {
     fn saved(&self) -> Result<DurableFiles, Error> {
         self.enter(|state, _| state.saving.saved.clone()).ok_or_else(|| {
             Error::unsupported(
-                "nothing durable can be made here: start the workers with a folder for it that all of them see \
-                 (--durable-dir, MARLINE_DURABLE_DIR)",
+                "durable values cannot be made here: start the workers with a folder that all of \
+                 them see (--durable-dir, MARLINE_DURABLE_DIR)",
             )
         })
     }
 
-    /// Saves the data of an object, which is in this store and its maker's. It is on the disk when this returns; says
-    /// whether it is.
+    /// Saves the data of an object that is in this store and still belongs to its maker. Returns
+    /// after the data is on the disk. Returns whether it was saved: `false` if the cluster needs no
+    /// durable data.
     pub(super) fn save(&self, object: ObjectId) -> Result<bool, Error> {
         if self.enter(|state, _| state.saving.durable == Durability::NotNeeded) {
             return Ok(false);
@@ -131,13 +139,13 @@ impl ObjectStore {
         let own = self.enter(|state, _| state.saving.begins(object));
         let file = saved.write(&name(object), &view).and_then(|draft| {
             if !self.enter(|state, _| state.saving.goes_on(object)) {
-                return Err(io::Error::other("the session in which it was made is over"));
+                return Err(io::Error::other("the session in which it was made has ended"));
             }
             saved.publish(&name(object), draft, own)
         });
         match file {
             Ok(file) => {
-                self.enter(|state, _| state.saving.made(object, file));
+                self.enter(|state, _| state.saving.note_saved(object, file));
                 Ok(true)
             }
             Err(error) => {
@@ -147,12 +155,12 @@ impl ObjectStore {
         }
     }
 
-    /// Has erased what was saved of an object.
+    /// Queues the saved file of an object to be erased.
     pub fn erase(&self, object: ObjectId) {
         self.enter(|state, _| state.saving.have_erased(object, None));
     }
 
-    /// Reads what was saved of an object into room that is made for it.
+    /// Reads the saved data of an object into room that `room` returns.
     pub(super) fn load_saved<R: AsMut<[u8]>>(
         &self,
         object: ObjectId,
@@ -164,13 +172,13 @@ impl ObjectStore {
             LoadError::Room(error) => error,
             LoadError::Disk(error) if lacks_memory(&error) => unmappable(&error),
             LoadError::Disk(error) => {
-                Error::internal(format!("what was saved of value {object}: {error}"))
+                Error::internal(format!("cannot read the saved value {object}: {error}"))
             }
         })
     }
 }
 
-/// Why nothing was read.
+/// Why saved data was not read.
 enum LoadError {
     Room(Error),
     Disk(io::Error),
@@ -183,7 +191,7 @@ impl From<io::Error> for LoadError {
 }
 
 impl ObjectStoreState {
-    /// Another process wants the data of an object saved that it made.
+    /// Saves the data of an object for another process, which made it.
     pub(super) fn save_for(&mut self, process: ProcessId, number: u64, object: ObjectId) {
         let store = self.me.clone();
         let run = move || save(&store, process, number, object);
@@ -194,21 +202,22 @@ impl ObjectStoreState {
         }
     }
 
-    /// The data of an object is to be here, though nobody asked for it: from one of these, or from where it was saved.
-    pub(super) fn told_to_bring(&mut self, now: Time, object: ObjectId, from: Vec<CopyLocation>) {
+    /// Makes sure that the data of an object is here, on the controller's order: pulls it from one
+    /// of these copies, or reads the saved file if there is none.
+    pub(super) fn pull_ordered(&mut self, now: Time, object: ObjectId, from: Vec<CopyLocation>) {
         if self.bodies.named(object).is_some() {
             return self.keep_copy(now, object);
         }
         let missing = self.missing.entry(object).or_default();
         missing.is_ordered = true;
-        // It may be looked for already. Where it was saved, others do not look.
+        // A lookup may be under way. It does not read saved files, so start that pull in any case.
         if !std::mem::replace(&mut missing.begun, true) || from.is_empty() {
             self.pull(now, object, from);
         }
     }
 }
 
-/// Saves it, and tells who wanted it.
+/// Saves an object, and answers the process that asked for it.
 fn save(store: &Weak<ObjectStoreShared>, process: ProcessId, number: u64, object: ObjectId) {
     let Some(store) = store.upgrade().map(ObjectStore) else { return };
     let answer = match store.save(object) {
@@ -235,7 +244,7 @@ mod tests {
         ObjectId::of(TaskId::from_u128(number), 0)
     }
 
-    /// A store of a worker of one cluster, which saves here.
+    /// Returns the store of a worker of one cluster, which saves in this folder.
     fn store(folder: &Path) -> ObjectStore {
         let durable = Durability::In(folder.into());
         let options =
@@ -246,7 +255,7 @@ mod tests {
         store
     }
 
-    /// Makes it, as a task does that runs at this store.
+    /// Makes and saves an object, as a task at this store does.
     fn make(store: &ObjectStore, object: ObjectId, byte: u8) {
         ObjectStoreHandle::here(store.clone()).write(object, &[&[byte; 200_000]], || true).unwrap();
         assert!(store.save(object).unwrap());
@@ -256,16 +265,16 @@ mod tests {
         store.load_saved(object, |bytes| Ok(vec![0; bytes])).is_ok()
     }
 
-    /// Waits until what was saved is erased.
+    /// Waits until the saved file of an object is erased.
     fn until_erased(store: &ObjectStore, object: ObjectId) {
         let until = Instant::now() + Duration::from_secs(30);
         while is_saved(store, object) {
-            assert!(Instant::now() < until, "it is not erased");
+            assert!(Instant::now() < until, "the file is not erased");
             thread::yield_now();
         }
     }
 
-    /// Waits until this store has erased what it was to: that is done in order.
+    /// Waits until this store has erased all queued files: it erases in order.
     fn until_all_erased(store: &ObjectStore) {
         let last = object(u128::MAX);
         make(store, last, 1);
@@ -285,7 +294,7 @@ mod tests {
         store.retain(object(2));
         store.evict(object(2));
         until_all_erased(&store);
-        assert!(is_saved(&store, object(2)), "the controller says when");
+        assert!(is_saved(&store, object(2)), "the controller decides when it is erased");
         store.erase(object(2));
         until_erased(&store, object(2));
     }
@@ -331,7 +340,7 @@ mod tests {
         }
         store.disown(object(1));
         store.erase(object(2));
-        assert!(is_saved(&store, object(1)) && is_saved(&store, object(2)), "nobody does it yet");
+        assert!(is_saved(&store, object(1)) && is_saved(&store, object(2)), "no thread runs yet");
         starts(super::super::disk::start_thread);
         until_all_erased(&store);
         assert!(!is_saved(&store, object(1)) && !is_saved(&store, object(2)));
@@ -352,7 +361,7 @@ mod tests {
         let mut saving = DurableSaves::new(Durability::Nowhere);
         assert_eq!(saving.begins(object(1)), None);
         assert!(saving.goes_on(object(1)));
-        saving.leave_all();
+        saving.forget_all();
         assert!(!saving.goes_on(object(1)));
     }
 }

@@ -1,4 +1,5 @@
-//! What the machine decides, done to memory, disk and whoever asked, under the store's lock.
+//! Carries out the machine's effects on memory, on the disk and for requests, under the store's
+//! lock.
 
 use super::disk::DiskOperation;
 use super::store_protocol::GrantedBlob;
@@ -26,7 +27,7 @@ impl ObjectStoreState {
     pub(super) fn effect(&mut self, now: Time, effect: Effect) {
         match effect {
             Effect::GrantRoom { request, blob, bytes } => self.grant(now, request, blob, bytes),
-            Effect::GrantPin { request, blob } => self.give(now, request, blob),
+            Effect::GrantPin { request, blob } => self.grant_pin(now, request, blob),
             Effect::Refuse { request, error } => self.refuse(request, error),
             Effect::Spill { blob } => {
                 let (block, bytes) = self.place(blob);
@@ -45,7 +46,7 @@ impl ObjectStoreState {
             Effect::FreeMemory { blob } => self.bodies.free_memory(blob),
             Effect::FreeDisk { blob } => self.free_disk(blob),
             Effect::Drop { blob } => self.drop_body(blob),
-            Effect::TrimMemory => self.outside.push(DeferredAction::GiveBack),
+            Effect::TrimMemory => self.outside.push(DeferredAction::TrimMemory),
             Effect::RefuseLost { request, error } => self.miss(now, request, &error),
             Effect::Lost { blob, error } => {
                 if let Some(object) = self.bodies.name_of(blob) {
@@ -58,10 +59,10 @@ impl ObjectStoreState {
         }
     }
 
-    /// Where something is that was sealed and is in memory, and how many bytes it has.
+    /// Returns the place of a sealed blob in memory, and its bytes.
     pub(super) fn place(&self, blob: BlobId) -> (Block, u64) {
-        let block = self.bodies.block(blob).expect("it was sealed, and is in memory");
-        let (bytes, ..) = self.machine.look(blob).expect("the machine knows it");
+        let block = self.bodies.block(blob).expect("the blob is sealed and in memory");
+        let (bytes, ..) = self.machine.look(blob).expect("the machine knows the blob");
         (block, bytes)
     }
 
@@ -84,8 +85,8 @@ impl ObjectStoreState {
         }
     }
 
-    /// Somebody asks for something; says under which number it is answered.
-    pub(super) fn ask(&mut self, process: ProcessId, answer: ReplyTo) -> RequestId {
+    /// Records a request. Returns the number under which the machine answers it.
+    pub(super) fn new_request(&mut self, process: ProcessId, answer: ReplyTo) -> RequestId {
         self.next_request += 1;
         let request = RequestId(self.next_request);
         self.requests.insert(request, PendingRequest { process, answer, seeks: None });
@@ -94,7 +95,7 @@ impl ObjectStoreState {
 
     pub(super) fn grant(&mut self, now: Time, request: RequestId, blob: BlobId, bytes: u64) {
         let PendingRequest { process, answer, .. } =
-            self.requests.remove(&request).expect("it was asked for");
+            self.requests.remove(&request).expect("every grant answers a request");
         self.bodies.add(blob);
         self.makers.insert(blob, process);
         if matches!(answer, ReplyTo::Nobody) {
@@ -115,20 +116,20 @@ impl ObjectStoreState {
                 self.filling.insert(blob, room);
                 self.give_peer(process, number, given, Access::Write);
             }
-            ReplyTo::Read(_) | ReplyTo::Nobody => panic!("what is read is not filled"),
+            ReplyTo::Read(_) | ReplyTo::Nobody => panic!("a read request was granted room"),
         }
     }
 
-    pub(super) fn give(&mut self, now: Time, request: RequestId, blob: BlobId) {
+    pub(super) fn grant_pin(&mut self, now: Time, request: RequestId, blob: BlobId) {
         let PendingRequest { process, answer, .. } =
-            self.requests.remove(&request).expect("it was asked for");
+            self.requests.remove(&request).expect("every grant answers a request");
         let (block, bytes) = self.place(blob);
         let given = GrantedBlob { blob, block, bytes, trims: 0, worker: self.worker };
         match answer {
             ReplyTo::Read(to) => self.outside.push(DeferredAction::Read(to, Ok(given))),
             ReplyTo::Peer { number } => self.give_peer(process, number, given, Access::Read),
             ReplyTo::Nobody => self.handle(now, Event::Unpinned { process, blob }),
-            ReplyTo::Fill(_) => panic!("what is filled is not read"),
+            ReplyTo::Fill(_) => panic!("a request for room was granted a pin"),
         }
     }
 
@@ -138,7 +139,7 @@ impl ObjectStoreState {
         }
     }
 
-    /// What somebody wants to read was here, and is not any more.
+    /// Handles a read of a blob that was here and was lost: looks for the object elsewhere.
     pub(super) fn miss(&mut self, now: Time, request: RequestId, error: &Error) {
         match self.requests.get(&request).and_then(|asker| asker.seeks) {
             Some(object) => self.read(now, request, object),
@@ -146,7 +147,7 @@ impl ObjectStoreState {
         }
     }
 
-    /// Tells whoever asked that it is not to be.
+    /// Tells the caller that its request is refused.
     pub(super) fn refuse_to(&mut self, process: ProcessId, answer: ReplyTo, error: Error) {
         match answer {
             ReplyTo::Fill(to) => self.outside.push(DeferredAction::Fill(to, Err(error))),
@@ -156,7 +157,7 @@ impl ObjectStoreState {
         }
     }
 
-    /// What was filled is the data of this object.
+    /// Makes a filled blob the data of this object.
     pub(super) fn sealed(&mut self, now: Time, blob: BlobId, object: ObjectId) {
         if !self.bodies.contains(blob) {
             return;
@@ -166,18 +167,18 @@ impl ObjectStoreState {
         }
         let known = self.bodies.named(object);
         if known.is_some_and(|known| !self.makers.contains_key(&known)) {
-            // A task that runs again gives the same items: what the cluster keeps of an earlier time stays.
+            // A task that runs again makes the same items: the blob that the cluster retains stays.
             self.handle(now, Event::Sealed { blob });
             return self.unname(now, blob);
         }
-        // Made again, it takes the place of what was there before.
+        // A blob that is made again replaces the earlier one.
         let before = self.bodies.name(blob, object);
         self.handle(now, Event::Sealed { blob });
         if let Some(before) = before {
             self.unname(now, before);
         }
         let told = self.missing.get(&object).is_some_and(|missing| missing.is_ordered);
-        for request in self.looked_for(now, object) {
+        for request in self.take_waiting_requests(now, object) {
             self.read(now, request, object);
         }
         if told {
@@ -185,13 +186,13 @@ impl ObjectStoreState {
         }
     }
 
-    /// The cluster keeps the data of this object, and the controller learns that it is here.
+    /// Retains a copy for the cluster, and reports it to the controller.
     pub(super) fn keep_copy(&mut self, now: Time, object: ObjectId) {
         self.retain(now, object);
         self.outside.push(DeferredAction::DeliverToWorker(worker::Event::DataCopied { object }));
     }
 
-    /// Another has its name.
+    /// Releases a blob whose name another blob has now.
     pub(super) fn unname(&mut self, now: Time, blob: BlobId) {
         if self.makers.remove(&blob).is_some() {
             self.handle(now, Event::Disowned { blob });
@@ -199,8 +200,9 @@ impl ObjectStoreState {
         self.handle(now, Event::Forgotten { blob });
     }
 
-    /// The data of an object, if it is here. Whoever made it may have said so and not been heard, while others
-    /// know of it already.
+    /// Returns the blob of an object, if it is here. Its maker may have sent `Seal` that the store
+    /// has not read yet, while other processes already know of the object: so read all sockets
+    /// first.
     pub(super) fn find(&mut self, now: Time, object: ObjectId) -> Option<BlobId> {
         if self.bodies.named(object).is_none() {
             self.hear_all(now);
@@ -211,7 +213,7 @@ impl ObjectStoreState {
     pub(super) fn retain(&mut self, now: Time, object: ObjectId) {
         match self.find(now, object) {
             Some(blob) => {
-                self.saving.kept(object);
+                self.saving.note_retained(object);
                 self.handle(now, Event::Retained { blob });
                 self.disown(now, object);
                 self.tell_kept(object);
@@ -219,7 +221,7 @@ impl ObjectStoreState {
             None => {
                 let error = Error::gone(
                     Referent::Object(object),
-                    "whoever made it ended before it was passed on",
+                    "the process that made it ended before it was passed on",
                 );
                 self.outside.push(DeferredAction::DeliverToWorker(worker::Event::DataLost {
                     object,
@@ -243,15 +245,16 @@ impl ObjectStoreState {
         }
     }
 
-    /// Another node asked for data that is not here. Whoever told it so is told better; if it never was in this session,
-    /// that changes nothing.
+    /// Handles the request of another node for data that is not here. Reports the data as lost,
+    /// since a controller named this store. The report changes nothing if the data was never here
+    /// in this session.
     pub(super) fn asked_in_vain(&mut self, object: ObjectId) {
         if self.worker.is_some() {
             self.outside.push(DeferredAction::DeliverToWorker(lost(object)));
         }
     }
 
-    /// Somebody wants to read the data of an object.
+    /// Handles a request to read the data of an object: pins the blob, or looks for it elsewhere.
     pub(super) fn read(&mut self, now: Time, request: RequestId, object: ObjectId) {
         let Some(asker) = self.requests.get_mut(&request) else { return };
         if matches!(asker.answer, ReplyTo::Nobody) {

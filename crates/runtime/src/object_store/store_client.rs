@@ -1,5 +1,6 @@
-//! The store of this node, for a process that is not the one that has it: asked over a socket, read and filled in
-//! place. Any number of threads ask at a time; one of those that wait reads what comes, for all of them.
+//! The store of this node, for a process that does not own it: requests travel over a socket, and
+//! values are read and filled in place. Any number of threads send requests. One of the waiting
+//! threads reads the replies for all of them.
 
 use super::store_protocol::{GrantedBlob, StoreReply, StoreRequest};
 use crate::executor::spin::Spin;
@@ -19,56 +20,58 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
-/// How much is read at a time.
+/// How many bytes are read at a time.
 const READ_BYTES: usize = 16 << 10;
-/// Room is asked for ahead for no more than this: with what is larger, asking does not take long.
+/// The largest value for which room is requested ahead. For a larger value, the request is a small
+/// part of the time.
 const AHEAD_BYTES: u64 = 8 << 20;
-/// And for those who made the last value no longer ago than this.
+/// The longest time since the last value at which room for the next is requested ahead.
 const SOON: Duration = Duration::from_millis(2);
-/// How long the store may take to say why something has not come.
+/// How long the store may take to explain a wait.
 const ANSWERS_WITHIN: Duration = Duration::from_millis(500);
 
 /// See the [module](self).
 pub(crate) struct ObjectStoreClient {
     socket: UnixStream,
-    /// Which process asks: a fork of it has the same socket, and must not.
+    /// The id of the process that connected. A fork of it has the same socket, and must not use it.
     process: u32,
     windows: MappedSegments,
     state: Mutex<StoreClientState>,
     heard: Condvar,
-    /// Of the one that reads.
+    /// The spin of the thread that reads.
     spin: Mutex<Spin>,
     ahead: Mutex<AheadAllocation>,
-    /// Nobody takes what is said.
+    /// Whether a write to the socket has failed.
     is_gone: AtomicBool,
 }
 
 #[derive(Default)]
 struct StoreClientState {
     next: u64,
-    /// What was asked for and is waited for, and what became of it.
+    /// The requests that a thread waits for, each with its result once it has arrived.
     asked: Map<u64, Option<Result<Done, Error>>>,
-    /// One of those who wait reads.
+    /// Whether one of the waiting threads reads the socket.
     has_reader: bool,
-    /// How many wait until it has.
+    /// How many threads wait until it has read.
     others: usize,
     received: BytesMut,
     descriptors: VecDeque<OwnedFd>,
-    /// Segments that were passed on and are not mapped yet.
+    /// Segments that were passed to this process and are not mapped yet.
     segments: Map<(u32, Access), OwnedFd>,
     over: bool,
 }
 
-/// Room for the next of many values, which is asked for when one is done: it comes while the next is made.
+/// Room for the next of many values. It is requested when one value is written, and is granted
+/// while the process makes the next.
 #[derive(Default)]
 struct AheadAllocation {
-    /// How large the last one was, and when it was done.
+    /// The size of the last value, and when it was written.
     last: Option<(u64, Instant)>,
-    /// Room that was asked for: under which number, and for how much.
+    /// The number of the request for room, and its size.
     asked: Option<(u64, u64)>,
 }
 
-/// What became of it.
+/// The result of a request.
 #[derive(Clone, Copy)]
 enum Done {
     Given(GrantedBlob),
@@ -91,7 +94,7 @@ impl ObjectStoreClient {
         remote
     }
 
-    /// Whether nobody answers any more.
+    /// Returns whether the store answers no more.
     pub fn is_over(&self) -> bool {
         self.is_gone.load(Ordering::Relaxed) || self.state().over
     }
@@ -108,24 +111,25 @@ impl ObjectStoreClient {
         match self.is_ours() {
             true => Ok(()),
             false => Err(Error::invalid(
-                "the node's store belongs to the process that was forked: large values cannot be read or made \
-                 in a fork of a task",
+                "the connection to the node's store belongs to the process that was forked: a fork \
+                 of a task cannot read or make large values",
             )),
         }
     }
 
-    fn say(&self, asks: &[StoreRequest]) -> Result<(), Error> {
+    fn send_requests(&self, asks: &[StoreRequest]) -> Result<(), Error> {
         self.check_ours()?;
         let words: BytesMut = asks.iter().flat_map(|ask| ask.encode()).collect();
-        // Messages are short: they go as a whole.
+        // Requests are short: each is written as a whole.
         (&self.socket).write_all(&words).map_err(|_| {
             self.is_gone.store(true, Ordering::Relaxed);
-            gone()
+            store_gone_error()
         })
     }
 
-    /// Fills room with these parts, as the data of an object. It is this process's until the cluster keeps it. If it is
-    /// one of many in a row, room for the next may be asked for.
+    /// Fills room with these parts, as the data of an object. The data belongs to this process
+    /// until the cluster retains it. If the value is one of many in a row, requests room for the
+    /// next.
     pub fn write(
         &self,
         object: ObjectId,
@@ -133,7 +137,7 @@ impl ObjectStoreClient {
         in_a_row: bool,
         go_on: &mut dyn FnMut() -> bool,
     ) -> Result<Option<Session>, Error> {
-        self.check_ours()?; // What was asked for ahead is not a fork's.
+        self.check_ours()?; // Room that was requested ahead does not belong to a fork.
         let layout = super::layout_of(parts)?;
         let bytes = layout.bytes() as u64;
         let (number, given) = self.room(bytes, go_on)?;
@@ -142,7 +146,7 @@ impl ObjectStoreClient {
             .and_then(|()| self.windows.writable(given.block, layout.bytes(), given.trims, |_| {}))
             .and_then(|mut room| layout.fill(&mut room, parts));
         if let Err(error) = filled {
-            self.let_go(number);
+            self.release_blob(number);
             return Err(super::unmappable(&error));
         }
         let seal = StoreRequest::Seal { number, object };
@@ -150,14 +154,15 @@ impl ObjectStoreClient {
             let next = |number| StoreRequest::Create { number, bytes, ahead: true };
             let number = self.ask_after(Some(seal), next)?;
             let before = self.ahead().asked.replace((number, bytes));
-            before.inspect(|(number, _)| self.give_up(*number)); // Another thread makes many, too.
+            before.inspect(|(number, _)| self.cancel_request(*number)); // Another thread's room.
         } else {
-            self.say(&[seal])?;
+            self.send_requests(&[seal])?;
         }
         Ok(given.worker)
     }
 
-    /// Room for so many bytes: what was asked for ahead, or else what there is when it is asked.
+    /// Returns room for this many bytes: the room that was requested ahead, or else what a new
+    /// request gets.
     fn room(
         &self,
         bytes: u64,
@@ -166,7 +171,7 @@ impl ObjectStoreClient {
         let ahead = self.ahead().asked.take();
         if let Some((number, asked)) = ahead {
             if asked != bytes {
-                self.give_up(number);
+                self.cancel_request(number);
             } else if let Ok(given) = self.wait_for_room(number, go_on)? {
                 return Ok((number, given));
             }
@@ -177,7 +182,7 @@ impl ObjectStoreClient {
         Ok((number, given))
     }
 
-    /// What became of room that was asked for, unless it is not to go on.
+    /// Waits for room that was requested. Cancels the request when `go_on` returns false.
     fn wait_for_room(
         &self,
         number: u64,
@@ -188,7 +193,7 @@ impl ObjectStoreClient {
                 return Ok(given);
             }
             if !go_on() {
-                self.give_up(number);
+                self.cancel_request(number);
                 return Err(super::given_up());
             }
         }
@@ -198,14 +203,15 @@ impl ObjectStoreClient {
         self.ahead.lock().expect("nothing panics under it")
     }
 
-    /// One of many in a row is done: whether another one as large may be expected soon.
+    /// Notes that a value was written. Returns whether another value of this size is likely to
+    /// follow soon.
     fn follows_soon(&self, bytes: u64) -> bool {
         let (mut ahead, now) = (self.ahead(), Instant::now());
         let last = ahead.last.replace((bytes, now));
         bytes <= AHEAD_BYTES && last.is_some_and(|(last, then)| last == bytes && now - then <= SOON)
     }
 
-    /// None follows soon.
+    /// Notes that no value follows soon.
     pub fn pause(&self) {
         if self.is_ours() {
             self.ahead().last = None;
@@ -213,33 +219,34 @@ impl ObjectStoreClient {
         }
     }
 
-    /// Room that was asked for ahead is not kept from others, who may need it for what this process waits for.
+    /// Returns room that was requested ahead: another process may need it to make what this process
+    /// waits for.
     fn give_back_ahead(&self) {
         let asked = self.ahead().asked.take();
-        asked.inspect(|(number, _)| self.give_up(*number));
+        asked.inspect(|(number, _)| self.cancel_request(*number));
     }
 
-    /// Has the data of an object saved, which this process made. It is on the disk when this returns; says whether
-    /// it is.
+    /// Saves the data of an object that this process made. Returns after the data is on the disk.
+    /// Returns whether it was saved: `false` if the cluster needs no durable data.
     pub fn save(&self, object: ObjectId) -> Result<bool, Error> {
         let number = self.ask_after(None, |number| StoreRequest::Save { number, object })?;
-        match self.wait_done(number, None).expect("it waits until it is done")? {
+        match self.wait_done(number, None).expect("without a limit, it returns a result")? {
             Done::Saved { durable } => Ok(durable),
-            Done::Given(_) => Err(Error::internal("what was to be saved was given")),
+            Done::Given(_) => Err(Error::internal("the store granted a blob to a save request")),
         }
     }
 
-    /// Asks for the data of an object; says under which number it is answered.
+    /// Requests the data of an object. Returns the number of the request.
     pub fn read(&self, object: ObjectId) -> Result<u64, Error> {
         self.ask_after(None, |number| StoreRequest::Read { number, object })
     }
 
-    /// What was made for this object is not wanted any more.
+    /// Discards data that was made for an object.
     pub fn discard(&self, object: ObjectId) {
-        let _ = self.say(&[StoreRequest::Discard { object }]); // If nobody hears it, the store is gone.
+        let _ = self.send_requests(&[StoreRequest::Discard { object }]); // An error: the store is gone.
     }
 
-    /// What was asked for under this number has come: shows it.
+    /// Maps the blob that a read request was granted.
     pub fn show(
         self: &Arc<ObjectStoreClient>,
         object: ObjectId,
@@ -253,7 +260,7 @@ impl ObjectStoreClient {
         super::laid_out(object, shown.map_err(|error| super::unmappable(&error))?)
     }
 
-    /// Maps a segment that was passed on, if it is not yet.
+    /// Maps a segment that was passed to this process, if it is not mapped yet.
     fn map(&self, given: GrantedBlob, access: Access) -> std::io::Result<()> {
         let (segment, mut state) = (given.block.segment, self.state());
         if let Some(descriptor) = state.segments.get(&(segment, access)) {
@@ -263,19 +270,21 @@ impl ObjectStoreClient {
         Ok(())
     }
 
-    /// What was asked for under this number is not needed any more. To be said once: the store knows what that means.
-    fn let_go(&self, number: u64) {
+    /// Releases a request. Called once for each number: the store knows how far the request has
+    /// come.
+    fn release_blob(&self, number: u64) {
         if self.is_ours() {
-            let _ = self.say(&[StoreRequest::Release { number }]); // If nobody hears it, the store is gone.
+            let _ = self.send_requests(&[StoreRequest::Release { number }]); // An error: the store is gone.
         }
     }
 
-    /// This process is about to fork: what it reads now, the fork may go on reading.
+    /// Tells the store that this process is about to fork: the fork may go on reading its pinned
+    /// blobs.
     pub fn about_to_fork(&self) {
-        let _ = self.say(&[StoreRequest::Fork]);
+        let _ = self.send_requests(&[StoreRequest::Fork]);
     }
 
-    /// Asks something, after it has said something else; says under which number it is answered.
+    /// Sends a request, after another message if there is one. Returns the number of the request.
     fn ask_after(
         &self,
         first: Option<StoreRequest>,
@@ -284,7 +293,7 @@ impl ObjectStoreClient {
         let number = {
             let mut state = self.state();
             if state.over {
-                return Err(gone()); // What is said is heard, perhaps, and not answered.
+                return Err(store_gone_error()); // Replies are not read any more.
             }
             state.next += 1;
             let number = state.next;
@@ -292,16 +301,16 @@ impl ObjectStoreClient {
             number
         };
         let said: Vec<StoreRequest> = first.into_iter().chain([ask(number)]).collect();
-        self.say(&said).inspect_err(|_| drop(self.state().asked.remove(&number)))?;
+        self.send_requests(&said).inspect_err(|_| drop(self.state().asked.remove(&number)))?;
         Ok(number)
     }
 
-    /// What was asked for under this number, once; nothing if it has not come by then.
+    /// Returns the result of a request, once. Returns `None` if it has not arrived by `until`.
     pub fn wait(&self, number: u64, until: Option<Instant>) -> Option<Result<GrantedBlob, Error>> {
         let done = self.wait_done(number, until)?;
         Some(done.and_then(|done| match done {
             Done::Given(given) => Ok(given),
-            Done::Saved { .. } => Err(Error::internal("what was to be given was saved")),
+            Done::Saved { .. } => Err(Error::internal("the store saved for a read request")),
         }))
     }
 
@@ -315,7 +324,7 @@ impl ObjectStoreClient {
             }
             if state.over {
                 state.asked.remove(&number);
-                return Some(Err(gone()));
+                return Some(Err(store_gone_error()));
             }
             let left = until.map(|until| until.saturating_duration_since(Instant::now()));
             if left.is_some_and(|left| left.is_zero()) {
@@ -341,7 +350,7 @@ impl ObjectStoreClient {
                 Ok(Some((bytes, descriptors))) => {
                     state.received.extend_from_slice(&bytes);
                     state.descriptors.extend(descriptors);
-                    self.hear(&mut state);
+                    self.read_replies(&mut state);
                 }
                 Ok(None) => {}
                 Err(_) => state.over = true,
@@ -352,7 +361,8 @@ impl ObjectStoreClient {
         }
     }
 
-    /// Says so, with the figures, if the store has no room for what is asked of it.
+    /// Returns an `Exhausted` error with the figures, if a request waits because the store has no
+    /// room.
     pub fn lack_of_room(&self) -> Option<Error> {
         let number = self.ask_after(None, |number| StoreRequest::ExplainWait { number }).ok()?;
         let answer = self.wait_done(number, Some(Instant::now() + ANSWERS_WITHIN));
@@ -362,20 +372,22 @@ impl ObjectStoreClient {
         answer?.err().filter(|error| error.kind() == ErrorKind::Exhausted)
     }
 
-    /// Nobody waits for this any more. If an answer is on its way, it is passed over: the store takes back what it gives.
-    pub fn give_up(&self, number: u64) {
+    /// Cancels a request. A reply that is on its way is ignored: the store takes back what it
+    /// granted.
+    pub fn cancel_request(&self, number: u64) {
         if self.is_ours() && self.state().asked.remove(&number).is_some() {
-            self.let_go(number);
+            self.release_blob(number);
         }
     }
 
-    /// What comes next, if it comes in time.
+    /// Reads the next bytes, if they arrive in time.
     fn receive(&self, left: Option<Duration>) -> io::Result<Option<(Vec<u8>, Vec<OwnedFd>)>> {
         let is_there = || {
             let mut ready = [PollFd::new(&self.socket, PollFlags::IN)];
             (poll(&mut ready, Some(&Timespec::default())) == Ok(1)).then_some(())
         };
-        // What is in this node's memory is answered at once: sooner than it takes to sleep and be woken.
+        // The store answers at once if the data is in this node's memory: sooner than a thread can
+        // sleep and be woken. So spin first.
         let came = self.spin.lock().expect("nothing panics under it").look(is_there);
         if came.is_none() {
             self.give_back_ahead();
@@ -400,7 +412,7 @@ impl ObjectStoreClient {
         Ok(Some((buffer, descriptors)))
     }
 
-    fn hear(&self, state: &mut StoreClientState) {
+    fn read_replies(&self, state: &mut StoreClientState) {
         loop {
             match StoreReply::next(&mut state.received) {
                 Ok(None) => return,
@@ -431,14 +443,14 @@ impl ObjectStoreClient {
 
 impl StoreClientState {
     fn answered(&mut self, number: u64, answer: Result<Done, Error>) {
-        // What was given up is not known any more.
+        // A request that was cancelled is not in the map.
         if let Some(asked) = self.asked.get_mut(&number) {
             *asked = Some(answer);
         }
     }
 }
 
-/// What this process reads. Dropped, it does no longer.
+/// A pin of this process. Dropping it unpins the blob.
 struct Read {
     remote: Arc<ObjectStoreClient>,
     number: u64,
@@ -446,11 +458,11 @@ struct Read {
 
 impl Drop for Read {
     fn drop(&mut self) {
-        self.remote.let_go(self.number);
+        self.remote.release_blob(self.number);
     }
 }
 
-fn gone() -> Error {
+fn store_gone_error() -> Error {
     Error::unavailable(Ran::Maybe, "the worker that has this node's store is gone")
 }
 
@@ -463,7 +475,7 @@ mod tests {
     use marline_core::payload::Payload;
     use marline_objects::Arena;
 
-    /// How many segments are mapped.
+    /// Returns how many segments are mapped.
     fn mapped(windows: &MappedSegments, access: Access) -> usize {
         (0..100).filter(|number| windows.has(*number, access)).count()
     }
@@ -496,20 +508,20 @@ mod tests {
                 let payload = objects.open(&Payload::default().stored_as(object)).unwrap();
                 assert!(payload.inline == value(bytes, round as u8), "round {round}");
             }
-            panic!("it never was");
+            panic!("the condition never became true");
         };
         write_until(200_000, &|| asked().is_some());
         write_until(200_000, &|| asked().is_some());
         let one = Layout::of([200_000]).unwrap().bytes() as u64;
         used(2 * one);
-        // One of another size gives it back, and so does who pauses.
+        // A value of another size returns the room, and so does a pause.
         write_until(100_000, &|| true);
         let other = Layout::of([100_000]).unwrap().bytes() as u64;
         used(other);
         write_until(100_000, &|| asked().is_some());
         objects.pause();
         used(other);
-        // Where there is little room, there is none ahead, and nothing is the worse for it.
+        // A store with little room grants none ahead. Writing works as well without it.
         let kept = ObjectId::of(TaskId::from_u128(8), 1);
         ObjectStoreHandle::here(store.clone())
             .write(kept, &[&value(LIMIT as usize / 2, 1)], || true)
@@ -543,12 +555,12 @@ mod tests {
             elsewhere.discard(object);
         }
         for access in [Access::Read, Access::Write] {
-            assert_eq!(mapped(&remote.windows, access), 1, "the last one");
+            assert_eq!(mapped(&remote.windows, access), 1, "only the last segment");
         }
-        // The store lets go of its own after it has answered.
+        // The store unmaps its own segments after it has answered.
         let until = Instant::now() + Duration::from_secs(30);
         while mapped(&store.0.windows, Access::Read) > 1 {
-            assert!(Instant::now() < until, "what is gone is still mapped");
+            assert!(Instant::now() < until, "a removed segment is still mapped");
             std::thread::yield_now();
         }
     }

@@ -1,6 +1,6 @@
-//! What a process and the store of its node say to each other, over a socket that also carries descriptors. Each
-//! message has its length before it, in four bytes. Both ends are the same version of the same program or package:
-//! the words are nobody else's.
+//! The messages between a process and the store of its node, over a socket that also carries
+//! descriptors. Each message follows its length in four bytes. Both ends are the same version of
+//! the same program or package, so no other program needs to know the format.
 
 use crate::wire::v1;
 use bytes::{Buf, BufMut, Bytes, BytesMut};
@@ -10,41 +10,47 @@ use marline_core::object_store::BlobId;
 use marline_objects::{Access, Block};
 use prost::Message;
 
-/// The longest message: an error at its longest, and what surrounds it.
+/// The longest message, in bytes: an error at its longest, and the fields around it.
 const MAX_BYTES: usize = 1 << 20;
 
-/// What a process says.
+/// A message of a process.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum StoreRequest {
-    /// Room for so many bytes; or, ahead of when it is needed, if there is much.
+    /// Requests room for this many bytes. `ahead`: before the room is needed, and only if there is
+    /// much.
     Create { number: u64, bytes: u64, ahead: bool },
-    /// The room that was given for this number is filled: it is the data of this object, and does not change any more.
+    /// Says that the granted room is filled: it is the data of this object, and does not change any
+    /// more.
     Seal { number: u64, object: ObjectId },
-    /// What was filled for this object is not wanted any more.
+    /// Discards the data that was made for this object.
     Discard { object: ObjectId },
-    /// To read the data of this object.
+    /// Requests the data of this object, to read it.
     Read { number: u64, object: ObjectId },
-    /// What was asked for under this number is not needed any more: nobody waits for it, reads it, or will fill it.
+    /// Releases a request: the process waits for it no more, reads the blob no more, or will not
+    /// fill the room.
     Release { number: u64 },
-    /// It is about to fork.
+    /// Says that the process is about to fork.
     Fork,
-    /// To have the data of this object, which it made, saved where it outlives the node.
+    /// Requests that the data of this object, which the process made, is saved so that it outlives
+    /// the node.
     Save { number: u64, object: ObjectId },
-    /// Why what was asked for has not come. The answer is an error: `Exhausted` if the store has no room.
+    /// Asks why a request is not answered yet. The reply is an error: `Exhausted` if the store has
+    /// no room.
     ExplainWait { number: u64 },
 }
 
-/// What it is told.
+/// A message of the store.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum StoreReply {
-    /// Where room is, or what it is to read, and how many bytes that has. The descriptor of the segment comes with
-    /// it, for this use, if it did not before.
+    /// Grants room or a pin. `passed`: the descriptor of the segment for this access comes with the
+    /// message, because the process does not have it yet.
     Given { number: u64, given: GrantedBlob, passed: Option<Access> },
-    /// It was saved, or need not be.
+    /// The object is saved, or need not be.
     Saved { number: u64, durable: bool },
-    /// It is not to be.
+    /// The request is refused.
     Refused { number: u64, error: Error },
-    /// Nothing of a segment that it was given will be read or filled any more: it may let go of it.
+    /// A segment is gone: the process may unmap it, since nothing in it will be read or filled any
+    /// more.
     SegmentGone { segment: u32 },
 }
 
@@ -53,9 +59,10 @@ pub(crate) struct GrantedBlob {
     pub blob: BlobId,
     pub block: Block,
     pub bytes: u64,
-    /// How often memory of its segment had been given back by then, if it is to be filled.
+    /// How often memory of the segment had been returned to the system by then, if the block is to
+    /// be filled.
     pub trims: u64,
-    /// The session of the worker whose store it is.
+    /// The session of the worker that has the store.
     pub worker: Option<Session>,
 }
 
@@ -101,7 +108,7 @@ impl StoreRequest {
         end(to)
     }
 
-    /// The next one of what was received; nothing if there is none yet, or it makes no sense.
+    /// Takes the next request from the received bytes. `None` if it has not arrived whole.
     pub fn next(from: &mut BytesMut) -> Result<Option<StoreRequest>, MalformedMessage> {
         let Some(mut words) = next(from)? else { return Ok(None) };
         let ask = match words.try_get_u8()? {
@@ -208,7 +215,7 @@ impl StoreReply {
     }
 }
 
-/// What was said makes no sense: the other end is broken.
+/// The received bytes are not a message: the other end is broken.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct MalformedMessage;
 
@@ -302,7 +309,7 @@ mod tests {
         assert_eq!(
             StoreRequest::next(&mut BytesMut::from(&whole[..10])),
             Ok(None),
-            "the rest may come"
+            "the rest may follow"
         );
         let mut short = BytesMut::from(&[0, 0, 0, 2, 1, 7][..]);
         assert_eq!(StoreRequest::next(&mut short), Err(MalformedMessage));

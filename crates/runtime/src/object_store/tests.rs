@@ -1,4 +1,4 @@
-//! A store and the processes that use it, over sockets and without, in one process.
+//! A store and the processes that use it, over sockets and without, all in one process.
 
 use super::*;
 use crate::net::credentials::Credentials;
@@ -8,9 +8,9 @@ use marline_core::payload::Payload;
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
-/// What a value here takes, nearly.
+/// The size of a value in these tests, without its layout.
 const BYTES: usize = 200_000;
-/// Far longer than anything here takes on a busy machine.
+/// A timeout that no correct run reaches, even on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 fn store(limit: u64) -> ObjectStore {
@@ -18,7 +18,7 @@ fn store(limit: u64) -> ObjectStore {
     ObjectStore::new(&options, Credentials::new(None))
 }
 
-/// Another process that uses it, as far as the store can tell.
+/// Connects a client that looks like another process to the store.
 fn other(store: &ObjectStore) -> Arc<ObjectStoreClient> {
     let (ours, theirs) = UnixStream::pair().unwrap();
     store.add_unsupervised_process(theirs).unwrap();
@@ -29,7 +29,7 @@ fn object(number: u128) -> ObjectId {
     ObjectId::of(TaskId::from_u128(number), 0)
 }
 
-/// Puts something there, and keeps it.
+/// Writes an object and retains it.
 fn fill(store: &ObjectStore, object: ObjectId, bytes: usize) {
     store.write(object, &[&vec![7; bytes]], &mut || true).unwrap();
     store.retain(object);
@@ -39,7 +39,7 @@ fn stored(object: ObjectId) -> Payload {
     Payload::default().stored_as(object)
 }
 
-/// How many processes read it.
+/// Returns how many processes read the object.
 fn readers(store: &ObjectStore, object: ObjectId) -> u32 {
     store.list(usize::MAX).iter().find(|held| held.object == object).unwrap().readers
 }
@@ -60,7 +60,7 @@ fn who_asks_for_very_many_values_before_it_reads_any_answer_gets_all_of_them() {
     let asked: Vec<_> =
         (0..5_000).map(|_| objects.read(&stored(object(1))).unwrap().unwrap()).collect();
     for mut reading in asked {
-        let came = reading.wait(Some(PATIENCE)).expect("it comes").unwrap();
+        let came = reading.wait(Some(PATIENCE)).expect("the data arrives").unwrap();
         assert_eq!(came.inline.len(), BYTES);
     }
     assert!(!objects.is_over());
@@ -81,10 +81,11 @@ fn a_fork_may_go_on_reading_whatever_store_its_process_reads() {
         let view = objects.open(&stored(object(1))).unwrap();
         known.tell_all();
         drop(view);
-        // What it begins to read later is its own; and who is answered was heard before.
+        // The fork does not get pins that come later. The store read `Fork` before the requests
+        // that it answers.
         drop(objects.open(&stored(object(2))).unwrap());
         until("nobody reads it", || readers(store, object(2)) == 0);
-        assert_eq!(readers(store, object(1)), 1, "its fork may");
+        assert_eq!(readers(store, object(1)), 1, "the fork may still read it");
     }
 }
 
@@ -92,10 +93,10 @@ fn a_fork_may_go_on_reading_whatever_store_its_process_reads() {
 fn what_is_given_to_who_no_longer_looks_is_free_again() {
     let store = store(1 << 20);
     fill(&store, object(1), BYTES);
-    // It has come, and nobody looks.
+    // The pin is granted, and no thread takes it.
     drop(ObjectStoreHandle::here(store.clone()).read(&stored(object(1))).unwrap().unwrap());
     assert_eq!(readers(&store, object(1)), 0);
-    // Room that is given while whoever waited for it decides to wait no longer.
+    // The room is granted while the thread that waits for it decides to wait no longer.
     let large = vec![7; 900_000];
     let stopped = store.write(object(2), &[&large], &mut || {
         store.evict(object(1));
@@ -110,7 +111,7 @@ fn room_that_another_process_waits_for_no_longer_is_given_to_others() {
     let store = store(1 << 20);
     fill(&store, object(1), BYTES);
     let (remote, large) = (other(&store), vec![7; 900_000]);
-    // It never looks at its socket again.
+    // The client does not read its socket after this.
     let stopped = remote.write(object(2), &[&large], false, &mut || false);
     assert_eq!(stopped.unwrap_err().kind(), ErrorKind::Cancelled);
     store.evict(object(1));
@@ -124,10 +125,10 @@ fn what_came_to_another_process_and_was_not_looked_at_is_not_read() {
     fill(&store, object(1), BYTES);
     let objects = ObjectStoreHandle::elsewhere(other(&store));
     let reading = objects.read(&stored(object(1))).unwrap().unwrap();
-    until("it is given", || readers(&store, object(1)) == 1);
+    until("the pin is granted", || readers(&store, object(1)) == 1);
     drop(reading);
     until("nobody reads it", || readers(&store, object(1)) == 0);
-    // The segment came with what nobody looked at.
+    // The segment came with the reply that no thread took.
     assert_eq!(objects.open(&stored(object(1))).unwrap().inline[..], vec![7; BYTES]);
 }
 
@@ -145,7 +146,7 @@ fn however_requests_and_their_ends_meet_nothing_is_lost_or_taken_back_twice() {
             2 => drop(reading.wait(Some(Duration::from_micros(round)))),
             _ => drop(reading.wait(None).unwrap().unwrap()),
         }
-        // There is room, or it is given up before that is known.
+        // Either there is room, or the client cancels before it knows.
         let mut looks = 0;
         let written = objects.write(object(2), &[&[1; BYTES]], || {
             looks += 1;
@@ -157,7 +158,7 @@ fn however_requests_and_their_ends_meet_nothing_is_lost_or_taken_back_twice() {
     }
     store.evict(object(1));
     let read = Layout::of([BYTES]).unwrap().bytes() as u64;
-    until("only what is read is there", || store.figures().used == read);
+    until("only the pinned blob is left", || store.figures().used == read);
     assert_eq!(view.inline[..], vec![7; BYTES]);
     drop(view);
     until("all is free", || store.figures().used == 0);

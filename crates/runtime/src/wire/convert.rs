@@ -1,14 +1,19 @@
-//! The border between the generated protocol types and the words of `marline-core`.
+//! Conversion between the generated protocol types and the types of `marline-core`.
 //!
-//! What is ours always encodes: [`From`] consumes it, and payloads move over without a copy. What
-//! comes from elsewhere decodes by [`TryFrom`], which never panics: an id of the wrong length, a part
-//! that is missing, a number nobody agreed on is `Invalid`, in words that lead from the message to the
-//! field (`put: Put.object: ObjectId.origin has 3 bytes; …`). Whether a decoded request makes sense is
-//! not asked here; `validate` of `marline-core` says.
+//! Encoding never fails: [`From`] consumes a value, and payloads move without a copy. Decoding uses
+//! [`TryFrom`] and never panics. An id of the wrong length, a missing part or an unknown number is
+//! `Invalid`, and the error names the path from the message to the field (`put: Put.object:
+//! ObjectId.origin has 3 bytes; …`). Decoding does not check whether a request makes sense: the
+//! `validate` functions of `marline-core` do.
 //!
-//! One file per family of types: [`field`] has what all of them share, then [`ids`], [`payload`],
-//! [`error`], [`resources`], [`spec`], [`message`], what is said outside of messages in [`frame`] and
-//! [`join`], what executors are told in [`executor`], and the unary operations in [`control`].
+//! There is one file for each family of types:
+//!
+//! - [`field`]: what all of them share,
+//! - [`ids`], [`payload`], [`error`], [`resources`], [`spec`], [`message`]: the parts of messages,
+//!   and the messages,
+//! - [`frame`] and [`join`]: what travels outside of messages,
+//! - [`executor`]: what workers send to executors,
+//! - [`control`]: the unary operations.
 
 pub(crate) mod control;
 mod error;

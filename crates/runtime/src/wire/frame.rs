@@ -1,5 +1,6 @@
-//! What travels on a connection, one after another: who attaches, the packets of its link, and the
-//! pings that keep its lease, which wait behind nothing.
+//! Frames: everything that travels on a connection of a link. The first frame attaches the
+//! connection, others carry the packets of the link, and pings keep the lease. A ping does not wait
+//! behind packets.
 
 use super::message::Message;
 use super::{convert, v1};
@@ -9,38 +10,38 @@ use marline_core::lease::{Ping, Pong};
 use marline_core::link::Packet;
 use std::fmt;
 
-/// What an encoded frame takes that carries no message, roughly.
+/// Roughly how many bytes an encoded frame without a message takes.
 const BYTES_WITHOUT_DATA: usize = 64;
 
-/// One thing that is said on a connection.
+/// One frame of a connection.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) enum Frame {
-    /// The first from whoever made the connection.
+    /// The first frame, from the process that made the connection.
     Attach {
-        /// Who made it.
+        /// The session of that process.
         session: Session,
-        /// Which connection of this link it is: higher than any before it.
+        /// The number of the connection on this link: higher than any before it.
         connection: u64,
-        /// Whose session is called, if it is a worker's.
+        /// The session of the worker that is called. `None` for a link to the controller.
         host: Option<Session>,
     },
-    /// What the link's protocol says.
+    /// A packet of the link.
     Packet(Packet<Message>),
-    /// Are you there?
+    /// The controller's question whether the session is alive.
     Ping(Ping),
-    /// The answer.
+    /// The answer to a ping.
     Pong(Pong),
-    /// The session that was attached, or that was called, is over.
+    /// The session that attached, or the session of the worker that was called, is over.
     Over {
-        /// Which.
+        /// The session that is over.
         session: Session,
-        /// Why, if that is known.
+        /// Why it is over, if that is known.
         error: Option<Error>,
     },
 }
 
 impl Frame {
-    /// About how many bytes it takes encoded.
+    /// Returns about how many bytes the encoded frame takes.
     pub(crate) fn size(&self) -> usize {
         match self {
             Frame::Packet(Packet::Data { sequence: _, seen: _, message }) => {
@@ -54,24 +55,25 @@ impl Frame {
         }
     }
 
-    /// As it travels.
+    /// Encodes the frame.
     pub(crate) fn into_wire(self) -> v1::Frame {
         convert::encode(self)
     }
 
-    /// What came; says what is wrong with it.
+    /// Decodes a frame. Fails with what is wrong with it.
     pub(crate) fn from_wire(frame: v1::Frame, direction: Direction) -> Result<Frame, Error> {
         convert::decode(frame, direction)
     }
 
-    /// What came first on a connection, before it is known who speaks: only [`Frame::Attach`] will do.
+    /// Decodes the first frame of a connection, before the receiver knows the peer. Only
+    /// [`Frame::Attach`] is valid.
     pub(crate) fn attach(frame: v1::Frame) -> Result<Frame, Error> {
         convert::decode_attach(frame)
     }
 }
 
-/// Who speaks to whom on a link, as a receiver must know it: some messages look the
-/// same whoever they go to.
+/// Which role sends to which on a link. The receiver must know it, because some messages look the
+/// same in several directions.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Direction {
     ClientToController,

@@ -1,4 +1,4 @@
-//! How a process joins: what it asks, and what it is told.
+//! Joining: the request to the controller, and its answer.
 
 use crate::process_identity::ProcessIdentity;
 use marline_core::Error;
@@ -6,10 +6,10 @@ use marline_core::controller::Role;
 use marline_core::id::{ClusterId, ControllerEpoch, Session, SessionId};
 use marline_core::lease::LeaseTerms;
 
-/// The version of the protocol that is spoken here; another is refused as `Incompatible`.
+/// The protocol version of this process. A request with another version fails with `Incompatible`.
 pub(crate) const PROTOCOL: &str = "1";
 
-/// Says so if another version of the protocol is spoken.
+/// Fails if the peer speaks another version of the protocol.
 pub(crate) fn check_protocol(protocol: &str) -> Result<(), Error> {
     if protocol == PROTOCOL {
         return Ok(());
@@ -19,39 +19,39 @@ pub(crate) fn check_protocol(protocol: &str) -> Result<(), Error> {
     )))
 }
 
-/// A process asks to join.
+/// The request of a process to join.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Join {
     /// The process's own id, made once.
     pub id: SessionId,
-    /// How often it has asked, this time included.
+    /// The number of this request: 1 for the process's first.
     pub request: u64,
-    /// The version of the protocol it speaks; decoding does not judge it.
+    /// The protocol version of the process. Decoding does not check it.
     pub protocol: String,
-    /// What as.
+    /// The role in which the process joins.
     pub role: Role,
-    /// Which process it is, if it says.
+    /// The identity of the process, if the request has it.
     pub process: Option<ProcessIdentity>,
 }
 
 impl Join {
-    /// A request of this process.
+    /// Returns a request of this process.
     pub(crate) fn new(id: SessionId, request: u64, role: Role) -> Join {
         Join { id, request, protocol: PROTOCOL.to_owned(), role, process: ProcessIdentity::this() }
     }
 }
 
-/// It has joined.
+/// The answer to a [`Join`] that was accepted.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Joined {
-    /// Its session.
+    /// The session of the process.
     pub session: Session,
-    /// How long its lease is.
+    /// The terms of its lease.
     pub terms: LeaseTerms,
-    /// Which cluster it joined.
+    /// The cluster that the process joined.
     pub cluster: ClusterId,
-    /// Which start of that cluster's controller.
+    /// The start of the cluster's controller.
     pub controller_epoch: ControllerEpoch,
-    /// The controller's process, if it says.
+    /// The identity of the controller's process, if the answer has it.
     pub process: Option<ProcessIdentity>,
 }

@@ -1,4 +1,4 @@
-//! What a link carries: everything that one role says to another, whichever roles those are.
+//! The messages of links, for every pair of roles.
 
 use marline_core::Error;
 use marline_core::message::{
@@ -7,29 +7,29 @@ use marline_core::message::{
 use marline_core::output::PrintedLines;
 use marline_core::payload::Value;
 
-/// What an encoded message has besides payloads, roughly.
+/// Roughly how many bytes an encoded message has besides payloads.
 const BYTES_BESIDES_PAYLOAD: usize = 64;
 
-/// Something said over a link.
+/// A message over a link.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) enum Message {
-    /// By a client to the controller.
+    /// From a client to the controller.
     FromClient(FromClient),
-    /// By the controller to a client.
+    /// From the controller to a client.
     ToClient(ToClient),
-    /// By a worker to the controller.
+    /// From a worker to the controller.
     FromWorker(FromWorker),
-    /// By the controller to a worker.
+    /// From the controller to a worker.
     ToWorker(ToWorker),
-    /// By a caller to the worker that hosts an actor.
+    /// From a caller to the worker that hosts an actor.
     ToHost(ToHost),
-    /// By that worker to the caller.
+    /// From the worker that hosts an actor to a caller.
     FromHost(FromHost),
 }
 
 impl Message {
-    /// About how many bytes it takes encoded: exact for payloads, and for what errors say (tracebacks
-    /// can be long); a guess for the rest.
+    /// Returns about how many bytes the encoded message takes: exact for payloads and for the texts
+    /// of errors (tracebacks can be long), a guess for the rest.
     pub(crate) fn encoded_len_hint(&self) -> usize {
         let payloads = match self {
             Message::FromClient(message) => from_client(message),

@@ -1,18 +1,18 @@
-//! Times as people read them. Inside, time is the process's monotonic clock; here, at the edge, a point
-//! on it becomes milliseconds since 1970. The two clocks are compared once, so that times of one
-//! process stay in order whatever becomes of the wall clock.
+//! Wall-clock times for the answers of unary operations. Inside a process, time is its monotonic
+//! clock; here a point on that clock becomes milliseconds since 1970. The two clocks are compared
+//! once, so that the times of one process stay in order even if the wall clock jumps.
 
 use marline_core::time::Time;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct WallClock {
-    /// When the monotonic clock began, in milliseconds since 1970.
+    /// The start of the monotonic clock, in milliseconds since 1970.
     began: i64,
 }
 
 impl WallClock {
-    /// Compares the clocks; `now` is the monotonic one.
+    /// Compares the clocks. `now` is the time of the monotonic clock.
     pub(crate) fn new(now: Time) -> WallClock {
         let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         WallClock { began: since_1970.as_millis() as i64 - millis(now) }

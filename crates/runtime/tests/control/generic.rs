@@ -1,7 +1,7 @@
-//! A client that knows nothing of Marline: it asks a server by reflection what it can do, and calls that
-//! from JSON.
+//! A gRPC client that knows nothing of Marline: it learns the operations of a server by reflection,
+//! and calls them with requests in JSON.
 
-// Each test program uses a part of it.
+// Each test program uses a part of this file.
 #![allow(dead_code)]
 
 use marline_runtime::control::Tickets;
@@ -25,18 +25,18 @@ use tonic_reflection::pb::v1::{FileDescriptorResponse, ServerReflectionRequest};
 pub const CONTROL: &str = "marline.v1.Control";
 const MAX_BYTES: usize = 256 << 20;
 
-/// What this process called, and what kind of error came of it, if one did.
+/// Each operation that this process called, with the kind of its error if it failed.
 static CALLED: Mutex<BTreeSet<(String, Option<String>)>> = Mutex::new(BTreeSet::new());
 
 pub fn called() -> BTreeSet<(String, Option<String>)> {
     CALLED.lock().unwrap().clone()
 }
 
-/// Why something was refused.
+/// An error status, decoded.
 #[derive(Debug)]
 pub struct Refused {
     pub code: Code,
-    /// The kind that the details name, as `NotFound`.
+    /// The kind of the error in the details, such as `NotFound`.
     pub kind: String,
     pub message: String,
 }
@@ -50,7 +50,7 @@ pub struct ReflectionClient {
 }
 
 impl ReflectionClient {
-    /// Connects, and asks for everything that is to be known of the service.
+    /// Connects, and learns the service by reflection.
     pub fn connect(address: &str, token: Option<&str>) -> Result<ReflectionClient, Status> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let is_socket = address.starts_with("unix:");
@@ -64,7 +64,7 @@ impl ReflectionClient {
         Ok(generic)
     }
 
-    /// Another client of the same server.
+    /// Returns another client of the same server.
     pub fn sibling(&self) -> ReflectionClient {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let channel = runtime.block_on(async { self.endpoint.connect_lazy() });
@@ -73,7 +73,7 @@ impl ReflectionClient {
         ReflectionClient { runtime, endpoint, channel, tickets, pool }
     }
 
-    /// Another that has no token.
+    /// Returns another client of the same server, without a token.
     pub fn without_token(&self) -> ReflectionClient {
         ReflectionClient { tickets: None, ..self.sibling() }
     }
@@ -87,7 +87,7 @@ impl ReflectionClient {
         request
     }
 
-    /// Asks one thing by reflection.
+    /// Sends a question to the reflection service.
     pub fn reflect(&self, question: MessageRequest) -> Result<MessageResponse, Status> {
         let question =
             ServerReflectionRequest { message_request: Some(question), ..Default::default() };
@@ -96,11 +96,11 @@ impl ReflectionClient {
             let mut client = ServerReflectionClient::new(self.channel.clone());
             let mut answers = client.server_reflection_info(request).await?.into_inner();
             let answer = answers.message().await?.expect("every question is answered");
-            Ok(answer.message_response.expect("an answer says something"))
+            Ok(answer.message_response.expect("an answer has content"))
         })
     }
 
-    /// The services, as tools ask that know only the older version of reflection.
+    /// Returns the services, as tools ask for them that know only the older version of reflection.
     pub fn services_by_v1alpha(&self) -> BTreeSet<String> {
         use tonic_reflection::pb::v1alpha;
         use v1alpha::server_reflection_request::MessageRequest;
@@ -118,7 +118,7 @@ impl ReflectionClient {
             answers.message().await.unwrap().unwrap().message_response
         });
         let Some(MessageResponse::ListServicesResponse(services)) = answer else {
-            panic!("it was asked for services")
+            panic!("the answer does not list services")
         };
         services.service.into_iter().map(|service| service.name).collect()
     }
@@ -131,7 +131,7 @@ impl ReflectionClient {
                 file_descriptor_proto,
             }) = self.reflect(question)?
             else {
-                panic!("it was asked for a file")
+                panic!("the answer has no file")
             };
             for bytes in file_descriptor_proto {
                 let file = FileDescriptorProto::decode(&bytes[..]).unwrap();
@@ -146,17 +146,17 @@ impl ReflectionClient {
         Ok(())
     }
 
-    /// The names of all operations.
+    /// Returns the names of all operations.
     pub fn operations(&self) -> BTreeSet<String> {
         let service = self.pool.get_service_by_name(CONTROL).unwrap();
         service.methods().map(|method| method.name().to_owned()).collect()
     }
 
-    /// The paths of all operations of all services that reflection names, but for health.
+    /// Returns the paths of all operations of all services that reflection names, except health.
     pub fn every_operation(&self) -> BTreeSet<String> {
         let answer = self.reflect(MessageRequest::ListServices(String::new())).unwrap();
         let MessageResponse::ListServicesResponse(services) = answer else {
-            panic!("it was asked for services")
+            panic!("the answer does not list services")
         };
         let names = services.service.into_iter().map(|service| service.name);
         let names = names.filter(|name| name != "grpc.health.v1.Health");
@@ -165,7 +165,7 @@ impl ReflectionClient {
             let question = MessageRequest::FileContainingSymbol(name.clone());
             let MessageResponse::FileDescriptorResponse(files) = self.reflect(question).unwrap()
             else {
-                panic!("it was asked for a file")
+                panic!("the answer has no file")
             };
             for bytes in files.file_descriptor_proto {
                 let file = FileDescriptorProto::decode(&bytes[..]).unwrap();
@@ -178,7 +178,8 @@ impl ReflectionClient {
         operations
     }
 
-    /// Calls a path with an empty message, over a connection of its own, and with these words as `authorization`.
+    /// Calls a path with an empty message, over a new connection, with this text as
+    /// `authorization`.
     pub fn call_with(&self, path: &str, authorization: Option<&str>) -> Result<Vec<u8>, Status> {
         let mut request = Request::new(Vec::new());
         if let Some(words) = authorization {
@@ -192,11 +193,11 @@ impl ReflectionClient {
         })
     }
 
-    /// An operation's request, as JSON has it.
+    /// Builds the request of an operation from JSON.
     pub fn message(&self, operation: &str, request: Value) -> DynamicMessage {
         let service = self.pool.get_service_by_name(CONTROL).unwrap();
         let method = service.methods().find(|method| method.name() == operation);
-        let input = method.unwrap_or_else(|| panic!("no {operation} is known")).input();
+        let input = method.unwrap_or_else(|| panic!("unknown operation {operation}")).input();
         DynamicMessage::deserialize(input, request).unwrap()
     }
 
@@ -214,7 +215,7 @@ impl ReflectionClient {
         }
     }
 
-    /// Calls an operation that must be refused; gives the words.
+    /// Calls an operation that must fail. Returns the text of the error.
     #[track_caller]
     pub fn refused(&self, operation: &str, request: Value, code: Code, kind: &str) -> String {
         match self.call(operation, request) {
@@ -244,7 +245,7 @@ impl ReflectionClient {
         answer
     }
 
-    /// Calls whatever is named with whatever is given.
+    /// Calls an operation with this request and codec.
     pub fn unary<C>(
         &self,
         operation: &str,
@@ -264,7 +265,7 @@ impl ReflectionClient {
         })
     }
 
-    /// What a status says in its details.
+    /// Decodes the error in the details of a status.
     pub fn explain(&self, status: &Status) -> Refused {
         let error = self.pool.get_message_by_name("marline.v1.Error").unwrap();
         let details = DynamicMessage::decode(error, status.details()).unwrap();
@@ -279,7 +280,7 @@ impl ReflectionClient {
         }
     }
 
-    /// What the standard health service says.
+    /// Returns the answer of the standard health service.
     pub fn health(&self, service: &str) -> Result<i32, Status> {
         let request = tonic_health::pb::HealthCheckRequest { service: service.into() };
         let mut client = tonic_health::pb::health_client::HealthClient::new(self.channel.clone());
@@ -288,7 +289,7 @@ impl ReflectionClient {
     }
 }
 
-/// `NOT_FOUND` as `NotFound`.
+/// Converts `NOT_FOUND` to `NotFound`.
 fn camel(name: &str) -> String {
     let words = name.split('_').map(|word| {
         let (first, rest) = word.split_at(word.len().min(1));
@@ -297,7 +298,7 @@ fn camel(name: &str) -> String {
     words.collect()
 }
 
-/// Messages that are known only by their descriptor.
+/// A codec for messages that are known only by their descriptor.
 pub struct Dynamic(MessageDescriptor);
 
 impl Codec for Dynamic {
@@ -322,7 +323,7 @@ impl Decoder for Dynamic {
     }
 }
 
-/// Encodes what can encode itself.
+/// Encodes dynamic messages.
 pub struct AsItIs;
 
 impl Encoder for AsItIs {
@@ -333,7 +334,7 @@ impl Encoder for AsItIs {
     }
 }
 
-/// Bytes that are no message.
+/// A codec for bytes that are not a message.
 pub struct Raw;
 
 impl Codec for Raw {

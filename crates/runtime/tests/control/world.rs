@@ -1,4 +1,4 @@
-//! A controller and a worker on ports of their own, and a program that tests can hold back.
+//! A cluster with a controller and a worker on free ports, and a program that tests can hold up.
 
 use super::generic::ReflectionClient;
 use marline_runtime::core::controller::Config;
@@ -11,7 +11,7 @@ use marline_runtime::{
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 
-/// Closed until a test opens it.
+/// A gate that is closed until a test opens it.
 #[derive(Default)]
 pub struct Gate {
     open: Mutex<bool>,
@@ -30,8 +30,8 @@ impl Gate {
     }
 }
 
-/// `echo` gives its arguments back, `fail` fails, `gate` waits for the gate; a `Counter` counts its calls,
-/// its method `gate` waits; a `Broken` cannot be made.
+/// `echo` returns its arguments, `fail` fails, `gate` waits for the gate. A `Counter` counts its
+/// calls, and its method `gate` waits. The constructor of a `Broken` fails.
 struct Stage(Arc<Gate>);
 
 struct Counter(AtomicU64, Arc<Gate>);
@@ -84,14 +84,14 @@ impl Drop for TestCluster {
 
 pub const TOKEN: &str = "secret";
 
-/// A controller without workers.
+/// Starts a controller without workers.
 pub fn alone(config: Config) -> TestCluster {
     let controller = Controller::start("127.0.0.1:0", Some(TOKEN.into()), config).unwrap();
     let client = ReflectionClient::connect(controller.address(), Some(TOKEN)).unwrap();
     TestCluster { client, gate: Arc::default(), controller, workers: Vec::new() }
 }
 
-/// A controller with a worker that has two CPUs.
+/// Starts a controller, and a worker with two CPUs.
 pub fn world(config: Config) -> TestCluster {
     let mut world = alone(config);
     let worker = Worker::join(WorkerOptions {

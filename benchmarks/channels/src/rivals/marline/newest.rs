@@ -1,4 +1,4 @@
-//! Conflated and drop oldest: queues whose sender never waits.
+//! Our conflated and drop-oldest channels: queues whose sender never waits.
 
 use super::Marline;
 use crate::shapes::newest::{Kind, TaskNewest, ThreadNewest};

@@ -1,4 +1,4 @@
-//! Rendezvous, bounded and unbounded, one by one and in batches.
+//! Our rendezvous, bounded and unbounded channels, value by value and in batches.
 
 use super::Marline;
 use crate::channel::{Capacity, Ends, Message, Opened, TaskChannel, ThreadChannel};
@@ -65,7 +65,7 @@ impl TaskBatch for Marline {
     }
 
     async fn recv_batch(rx: &mut Self::Rx, batch: &mut Vec<u64>) {
-        // Closed is told by the batch staying empty.
+        // If the channel is closed, the batch stays empty, which the shape checks.
         let _ = rx.recv_many(batch, BATCH).await;
     }
 }

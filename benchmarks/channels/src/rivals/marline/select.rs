@@ -1,5 +1,5 @@
-//! Our select, and our channels under `tokio::select!`, which drops the receives
-//! and the sends that lose.
+//! Our select, and our channels under `tokio::select!`. The latter drops the receives
+//! and sends that do not win.
 
 use super::Marline;
 use super::queue::open;

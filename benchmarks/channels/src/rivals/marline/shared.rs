@@ -1,4 +1,4 @@
-//! Broadcast and watch: every receiver sees the values.
+//! Our broadcast and watch: every receiver sees the values.
 
 use crate::shapes::newest::{Kind, TaskNewest};
 use marline_channel::{ErrorKind, broadcast, watch};

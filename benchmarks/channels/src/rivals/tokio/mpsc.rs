@@ -1,5 +1,5 @@
-//! mpsc: one consumer, no rendezvous; bounded and unbounded are different types,
-//! hence two adapters under one name.
+//! tokio's mpsc: one consumer, no rendezvous. Bounded and unbounded are different
+//! types, so there are two adapters under one name.
 
 use super::Tokio;
 use crate::channel::{Capacity, Ends, Message, Opened, TaskChannel, ThreadChannel};

@@ -1,5 +1,6 @@
-//! broadcast and watch. They also stand in for the kinds tokio lacks: broadcast
-//! with one receiver for drop oldest, watch with one receiver for conflated.
+//! tokio's broadcast and watch. They also stand for the kinds that tokio does not
+//! have: broadcast with one receiver for drop oldest, watch with one receiver for
+//! conflated.
 
 use crate::shapes::newest::{Kind, TaskNewest};
 use tokio::sync::broadcast::error::RecvError;

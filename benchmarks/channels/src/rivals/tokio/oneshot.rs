@@ -1,4 +1,4 @@
-//! oneshot, awaited and blocking.
+//! tokio's oneshot, awaited and blocking.
 
 use super::Tokio;
 use crate::shapes::oneshot::{TaskOneshot, ThreadOneshot};

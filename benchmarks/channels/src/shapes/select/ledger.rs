@@ -1,10 +1,10 @@
-//! The books of a select run. Values carry a number per channel, so a gap is a
-//! loss, and a repeat is a send that took place although the selecting side was
-//! told that it did not.
+//! The accounts of a select run. The values of a channel are numbered. So a gap is a
+//! loss, and a repeat is a send that took place although the selecting side was told
+//! that it did not.
 
 use crate::contestant::Outcome;
 
-/// The numbers seen on one channel.
+/// The numbers that arrived on one channel.
 #[derive(Clone, Copy, Default)]
 pub struct Tally {
     next: u64,
@@ -22,7 +22,7 @@ impl Tally {
         }
     }
 
-    /// Settles with the number of sends that were reported as done.
+    /// Compares with the number of sends that were reported as done.
     pub fn settle(self, sent: u64) -> Outcome {
         Outcome {
             lost: self.lost + sent.saturating_sub(self.next),
@@ -32,7 +32,7 @@ impl Tally {
     }
 }
 
-/// What the selecting side received and sent.
+/// What the selecting side has received and sent.
 #[derive(Default)]
 pub struct Ledger {
     tallies: [Tally; 4],
@@ -44,8 +44,8 @@ impl Ledger {
         self.tallies[from].take(value.expect("the channel stays open"));
     }
 
-    /// The value a send clause has to offer, which is also the number of sends
-    /// done so far.
+    /// Returns the value that a send clause offers next: the number of its sends so
+    /// far.
     pub fn next(&self, to: usize) -> u64 {
         self.sends[to]
     }

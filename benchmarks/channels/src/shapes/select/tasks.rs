@@ -1,4 +1,4 @@
-//! The select shapes among tasks: the selecting side is a task like its peers.
+//! The select shapes on tasks. The selecting side is a task like its peers.
 
 use super::ledger::{Ledger, Tally};
 use super::{CAPACITY, TaskSelect, ends};
@@ -60,7 +60,7 @@ async fn tasks_mix<C: TaskSelect>(operations: u64) -> Outcome {
 type TaskEnds<C, const N: usize> =
     ([<C as TaskChannel<u64>>::Tx; N], [<C as TaskChannel<u64>>::Rx; N]);
 
-/// `N` channels with one end on each side.
+/// Opens `N` channels with one end on each side.
 fn task_channels<C: TaskChannel<u64>, const N: usize>() -> TaskEnds<C, N> {
     let pairs = (0..N).map(|_| C::open(CAPACITY, Ends::SINGLE).expect("it opened before"));
     let (txs, rxs): (Vec<_>, Vec<_>) = pairs.unzip();
@@ -84,7 +84,7 @@ async fn task_sink<C: TaskChannel<u64>>(mut rx: C::Rx) -> Tally {
     tally
 }
 
-/// Takes what is left until the sources have ended, and settles with them.
+/// Receives what is left until the sources have ended, and compares with what they sent.
 async fn task_drain<C: TaskChannel<u64>, const N: usize>(
     sources: [tokio::task::JoinHandle<u64>; N],
     mut rxs: [C::Rx; N],

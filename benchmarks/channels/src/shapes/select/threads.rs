@@ -1,5 +1,5 @@
-//! The select shapes among threads: the selecting side is the thread that
-//! started its peers.
+//! The select shapes on threads. The selecting side is the thread that started its
+//! peers.
 
 use super::ledger::{Ledger, Tally};
 use super::{CAPACITY, ThreadMixedSelect, ThreadSelect, ends};
@@ -41,8 +41,8 @@ fn thread_channels<C: ThreadChannel<u64>, const N: usize>() -> ThreadEnds<C, N> 
     (ends(txs), ends(rxs))
 }
 
-/// Runs `select` on this thread between `N` sources and `M` sinks. `select`
-/// owns the sending ends of the sinks: they end when it is gone.
+/// Runs `select` on this thread between `N` sources and `M` sinks. `select` owns the
+/// sending ends to the sinks, so the sinks end when it is dropped.
 fn threads<C: ThreadChannel<u64>, const N: usize, const M: usize>(
     txs: [C::Tx; N],
     mut rxs: [C::Rx; N],

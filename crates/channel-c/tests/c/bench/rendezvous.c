@@ -1,5 +1,5 @@
 /*
- * What a rendezvous costs through C, in nanoseconds per element: between two threads, and between
+ * The cost of a rendezvous through C, in nanoseconds per element: between two threads, and between
  * two coroutines on one thread (switched by a few instructions, and by ucontext, whose switch makes
  * a system call). Not run by the tests. Build and run: tests/c/bench/run.sh
  */
@@ -63,7 +63,7 @@ static double threads(uint32_t kind, uint64_t capacity, uint64_t count) {
     return elapsed / (double)count;
 }
 
-/* One thread, room always there: the price of the border itself. */
+/* One thread and always room: the cost of the C ABI itself. */
 static double alone(uint64_t count) {
     marline_channel_t channel = make(MARLINE_KIND_BOUNDED, 8);
     double start = now_ns();
@@ -81,8 +81,8 @@ static double alone(uint64_t count) {
 #define STACK (64 * 1024)
 
 struct coroutine {
-    void *stack_pointer; /* of the quick switch */
-    ucontext_t context;  /* of ucontext */
+    void *stack_pointer; /* for the quick switch */
+    ucontext_t context;  /* for ucontext */
     marline_op_t op;
     int runnable;
 };
@@ -123,7 +123,7 @@ static void wake(void *user) {
     ((struct coroutine *)user)->runnable = 1;
 }
 
-/* Runs somebody else until this coroutine was woken. */
+/* Runs other coroutines until this one was woken. */
 static int wait_for(struct coroutine *self, int code) {
     while (code == -EINPROGRESS) {
         struct coroutine *other = self == &sender ? &receiver : &sender;
@@ -193,7 +193,7 @@ static double coroutines(void (*by)(struct coroutine *, struct coroutine *), uin
     return elapsed / (double)count;
 }
 
-/* What the switches alone cost: there and back for every two messages, as in a rendezvous. */
+/* The cost of the switches alone: there and back for every two messages, as in a rendezvous. */
 static void bounce_main(void) {
     for (;;)
         switch_to(&receiver, &scheduler);
@@ -211,7 +211,7 @@ static double switches(void (*by)(struct coroutine *, struct coroutine *), uint6
     return elapsed / (double)count;
 }
 
-/* Two operations on one stack: what the start forms cost without any switch. */
+/* Two operations on one stack: the cost of the start forms without any switch. */
 static double operations(uint64_t count) {
     channel = make(MARLINE_KIND_RENDEZVOUS, 0);
     struct coroutine waiter = {0};

@@ -1,5 +1,5 @@
-//! The counters of a queue channel. Most are not counted at all: the positions of the buffer tell
-//! how many values came and went.
+//! The counters of a queue channel. Sends and receives are not counted one by one: the positions of
+//! the buffer tell how many values came and went.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -7,14 +7,15 @@ use super::{Effects, State};
 use crate::metrics::{Totals, count};
 
 impl<T> State<T> {
-    /// The bytes of a value, where its size is not the same for all.
+    /// Returns the bytes of a value, on a channel whose values differ in size.
     #[cold]
     pub(super) fn measured(measure: fn(&T) -> usize, value: &T) -> u64 {
-        // A measure that panics must not leave a claimed peer behind: it counts as nothing.
+        // A measure that panics must not leave a claimed peer behind: the value counts as 0 bytes.
         catch_unwind(AssertUnwindSafe(|| measure(value))).unwrap_or(0) as u64
     }
 
-    /// The number of sends is the buffer's tail and what went past it; only the rest is counted.
+    /// Counts the bytes of a send and decides whether it is sampled. It does not count the send
+    /// itself: the number of sends is the buffer's tail plus `direct`.
     pub(super) fn count_sent(&mut self, number: u64, value: &T, effects: &mut Effects<T>) {
         if let Some(measure) = self.measure {
             count!(self.counters, bytes_sent += Self::measured(measure, value));
@@ -40,7 +41,7 @@ impl<T> State<T> {
         }
     }
 
-    /// The totals, with what the buffer's positions tell.
+    /// Returns the totals, completed by what the buffer's positions tell.
     pub(in super::super) fn totals(&self) -> Totals {
         let mut totals = self.counters.totals;
         if !cfg!(feature = "metrics") {

@@ -1,20 +1,19 @@
-//! What a step of a channel leads to: its result, and what is left to do once the lock is released.
+//! The results of a step of a channel, and the work that is left for after the lock is released.
 
 use std::task::Waker;
 
 use crate::queue::node::{CLOSED, DISCARDED, DONE};
 
-/// What an operation leaves to be done outside the lock. `any` is all that is looked at when there
-/// is nothing.
+/// The work that an operation leaves for outside the lock. If there is none, only `any` is read.
 pub(crate) struct Effects<T> {
     pub(crate) any: bool,
-    /// The operation is one to sample.
+    /// Whether to sample the operation.
     pub(crate) sampled: bool,
     pub(crate) wake: Option<Waker>,
     /// A waker that was not needed after all.
     pub(crate) spare: Option<Waker>,
     pub(crate) discard: Option<T>,
-    /// The hand-off number of the value that was taken, should it go back.
+    /// The hand-off number of the value that was taken, in case it goes back.
     pub(crate) ticket: u64,
 }
 
@@ -45,21 +44,21 @@ impl<T> Effects<T> {
     }
 }
 
-/// What became of an offered value.
+/// How a channel responded to an offered value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Offer {
-    /// Taken.
+    /// The value was taken.
     Sent,
-    /// Taken and discarded (`DropNewest`).
+    /// The value was taken and discarded (`DropNewest`).
     Discarded,
-    /// Left where it was: no room.
+    /// The value is where it was: there is no room.
     Full,
-    /// Left where it was: closed.
+    /// The value is where it was: the channel is closed.
     Closed,
 }
 
 impl Offer {
-    /// How a send that made it has ended; none when it has not.
+    /// Returns how the send that made this offer has ended. None if it has not.
     pub(crate) fn outcome(self) -> Option<u8> {
         match self {
             Offer::Sent => Some(DONE),
@@ -73,10 +72,10 @@ impl Offer {
 /// What a receiver found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Take {
-    /// A value, now in the place given.
+    /// A value, which is now in the caller's place.
     Taken,
-    /// Nothing yet.
+    /// No value yet.
     Empty,
-    /// Nothing, and never again.
+    /// No value, now or ever: the channel is closed and drained.
     Closed,
 }

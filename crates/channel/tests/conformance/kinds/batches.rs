@@ -99,7 +99,7 @@ fn send_all_dropped_half_way_keeps_what_was_not_sent() {
     {
         let mut op = pin!(tx.send_all(&mut values));
         park(op.as_mut());
-        assert_eq!(rx.try_recv(), Ok(1)); // lets the parked third in
+        assert_eq!(rx.try_recv(), Ok(1)); // admits the third value, which is parked
     }
     assert_eq!(values, [4, 5]);
     assert_eq!(rx.try_iter().collect::<Vec<_>>(), [2, 3]);
@@ -129,7 +129,7 @@ fn recv_many_takes_what_is_there_up_to_its_limit() {
     send_each(&tx, 0..100);
     let mut values = vec![];
     assert_eq!(rx.recv_many(&mut values, 70).wait(), Ok(70));
-    assert_eq!(rx.recv_many(&mut values, 70).wait(), Ok(30), "what is there, without waiting");
+    assert_eq!(rx.recv_many(&mut values, 70).wait(), Ok(30), "the rest, without waiting");
     assert_eq!(values, (0..100).collect::<Vec<_>>(), "appended in order");
 }
 
@@ -152,7 +152,7 @@ fn recv_many_waits_for_the_first_value() {
         park(op.as_mut());
         tx.try_send(1).unwrap();
         tx.try_send(2).unwrap();
-        assert_eq!(ready(op), Ok(2), "and takes what came behind it");
+        assert_eq!(ready(op), Ok(2), "and takes the value behind it");
     }
     assert_eq!(values, [1, 2]);
 }

@@ -1,4 +1,4 @@
-//! Every receiver gets every value, as long as it keeps up.
+//! Broadcast: every receiver gets every value, as long as it keeps up.
 
 use std::{
     pin::pin,
@@ -14,7 +14,7 @@ fn every_receiver_gets_every_value_in_order() {
     let (tx, mut a) = broadcast(8);
     let mut b = tx.subscribe();
     for value in 0..5 {
-        assert_eq!(tx.send(value), Ok(2), "says how many receivers there are");
+        assert_eq!(tx.send(value), Ok(2), "the number of receivers");
     }
     for rx in [&mut a, &mut b] {
         let seen: Vec<u32> = (0..5).map(|_| rx.try_recv().unwrap()).collect();
@@ -90,7 +90,7 @@ fn a_broadcast_without_receivers_gives_the_value_back_until_somebody_subscribes(
     drop(rx);
     let error = tx.send(1).unwrap_err();
     assert_eq!((error.kind(), error.into_inner()), (ErrorKind::Closed, 1));
-    assert!(!tx.is_closed(), "nobody closed it");
+    assert!(!tx.is_closed(), "a broadcast without receivers is not closed");
     let mut rx = tx.subscribe();
     assert_eq!(tx.send(2), Ok(1));
     assert_eq!(rx.try_recv(), Ok(2));

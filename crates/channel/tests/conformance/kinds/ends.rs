@@ -1,5 +1,5 @@
-//! Ends of queue channels: who closes what, what an end that was let go does, weak ends, counts,
-//! sizes, and what the builder refuses.
+//! Ends of queue channels: closing, released ends, weak ends, counts, sizes, and what the builder
+//! rejects.
 
 use std::pin::pin;
 
@@ -28,7 +28,7 @@ fn the_last_sender_closes_and_receivers_drain() {
         assert!(!rx.is_closed(), "{name}: one sender is left");
         drop(other);
         assert!(rx.is_closed(), "{name}");
-        assert_eq!(rx.recv().wait(), Ok(1), "{name}: what is inside is delivered");
+        assert_eq!(rx.recv().wait(), Ok(1), "{name}: the value inside is delivered");
         assert_eq!(rx.recv().wait().unwrap_err().kind(), ErrorKind::Closed, "{name}");
     });
 }
@@ -78,8 +78,8 @@ fn close_channel_closes_for_everybody_and_keeps_what_is_inside() {
 #[test]
 fn close_channel_says_who_closed_it() {
     each_queue(|name, tx, rx| {
-        let said = [tx.close_channel(), tx.close_channel(), rx.close_channel()];
-        assert_eq!(said, [true, false, false], "{name}");
+        let closed = [tx.close_channel(), tx.close_channel(), rx.close_channel()];
+        assert_eq!(closed, [true, false, false], "{name}");
     });
 }
 
@@ -142,7 +142,7 @@ fn close_lets_go_of_one_end_once() {
         tx.close();
         assert_eq!(rx.sender_count(), 1, "{name}");
         drop(tx);
-        assert_eq!(rx.sender_count(), 1, "{name}: dropping it afterwards counts no more");
+        assert_eq!(rx.sender_count(), 1, "{name}: the drop afterwards does not count again");
         assert!(!rx.is_closed(), "{name}");
         other.close();
         assert!(rx.is_closed(), "{name}");
@@ -343,9 +343,9 @@ fn closing_keeps_len_until_it_is_drained() {
 
 // ---- building ----------------------------------------------------------------------------------
 
-/// The error of a builder that refuses: its kind is Invalid and its words name the next step.
+/// Returns the message of a builder's error, whose kind must be Invalid.
 fn refusal(builder: Builder<u32>) -> String {
-    let error = builder.build().map(drop).expect_err("the builder refuses");
+    let error = builder.build().map(drop).expect_err("the builder rejects the options");
     assert_eq!(error.kind(), ErrorKind::Invalid);
     error.to_string()
 }
@@ -359,8 +359,8 @@ fn builder_errors_name_the_next_step() {
         assert!(refusal(Builder::unbounded().overflow(policy)).contains("use `Builder::bounded`"));
     }
     for policy in [Overflow::Block, Overflow::DropNewest] {
-        let said = refusal(Builder::conflated().overflow(policy));
-        assert!(said.contains("use `Builder::bounded(1)`"), "{said}");
+        let message = refusal(Builder::conflated().overflow(policy));
+        assert!(message.contains("use `Builder::bounded(1)`"), "{message}");
     }
     assert!(refusal(Builder::unbounded().name(&"x".repeat(256))).contains("at most 255 bytes"));
 }

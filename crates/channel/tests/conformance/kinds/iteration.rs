@@ -1,4 +1,4 @@
-//! Receiving by iteration: until closed, until empty, owning the end, and as a `Stream`.
+//! Iterators over a receiver: until closed, until empty, by value, and as a `Stream`.
 
 use marline_channel::{bounded, rendezvous, unbounded};
 

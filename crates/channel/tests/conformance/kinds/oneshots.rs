@@ -1,4 +1,4 @@
-//! One value, once.
+//! Oneshot: one value, once.
 
 use std::{
     pin::pin,

@@ -2,7 +2,7 @@
 
 const PAGE: &str = include_str!("../../../../../docs/channels.md");
 
-/// What the table says of one operation on one kind in one state.
+/// One cell of the table: the result of an operation on a kind in a state.
 #[derive(Clone, Debug)]
 pub struct Cell {
     pub operation: &'static str,
@@ -15,7 +15,7 @@ fn columns(line: &'static str) -> Vec<&'static str> {
     line.trim_matches('|').split('|').map(str::trim).collect()
 }
 
-/// The cells of the table under "What happens when".
+/// Returns the cells of the table under "What happens when".
 pub fn cells() -> Vec<Cell> {
     let (_, section) = PAGE.split_once("\n## What happens when\n").expect("the section is there");
     let mut table = section.lines().skip_while(|line| !line.starts_with("| operation"));
@@ -35,14 +35,14 @@ pub fn cells() -> Vec<Cell> {
     cells
 }
 
-/// The beginning, up to a comma or bracket, of what the table of limits says.
+/// Returns the limit of `what` in the table of limits, up to a comma or bracket.
 pub fn limit(what: &str) -> &'static str {
     let (_, section) = PAGE.split_once("\n## Limits\n").expect("the section is there");
     let row = section.lines().map(columns).find(|row| row[0] == what);
     row.expect("the limit is there")[1].split([',', '(']).next().expect("it says something")
 }
 
-/// The lines of each Rust example.
+/// Returns the lines of each Rust example.
 pub fn examples() -> Vec<Vec<&'static str>> {
     let mut blocks = vec![];
     let mut lines = PAGE.lines();

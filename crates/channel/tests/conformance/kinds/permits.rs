@@ -1,4 +1,4 @@
-//! Room taken ahead of its value: granted in order, given back, closed meanwhile, unsupported.
+//! Permits: granted in order, given back, closed meanwhile, unsupported.
 
 use std::pin::pin;
 
@@ -124,7 +124,7 @@ fn a_permit_is_kept_although_returned_values_filled_the_channel() {
     park(receive.as_mut());
     tx.try_send(1).unwrap();
     let permit = tx.try_reserve().unwrap();
-    drop(receive); // its value goes back into a channel whose room is promised away
+    drop(receive); // the value goes back into a channel whose room is reserved
     assert_eq!(rx.len(), 1);
     permit.send(2).unwrap();
     assert_eq!(rx.try_iter().collect::<Vec<_>>(), [1, 2]);

@@ -1,5 +1,5 @@
-//! Every cell of the page's table, done for real: each operation, on each kind, in each state, both
-//! blocking and async.
+//! Tries every cell of the table in docs/channels.md: each operation, on each kind, in each state,
+//! both blocking and async.
 
 use std::{
     collections::{BTreeSet, VecDeque},
@@ -20,7 +20,7 @@ use crate::{
     page::{Cell, cells, limit},
 };
 
-/// The value an operation under test sends; those inside are 1, 2 …
+/// The value that an operation under test sends. The values inside are 1, 2 …
 const SENT: u32 = 9;
 
 #[test]
@@ -69,7 +69,7 @@ enum Ending {
 }
 
 impl Ending {
-    /// How an operation ends without waiting; none when it would wait.
+    /// Returns how an operation ends without waiting. None if it would wait.
     fn of<A: Action>(self, op: Op<A>) -> Option<<Op<A> as Future>::Output>
     where
         <Op<A> as Future>::Output: Limited,
@@ -167,7 +167,7 @@ fn on_queue(cell: &Cell, ending: Ending) -> Option<String> {
                 return None;
             }
             let result = act();
-            assert_eq!(ready(peer), Ok(Sent::Accepted), "the parked send is let in at once");
+            assert_eq!(ready(peer), Ok(Sent::Accepted), "the parked send is admitted at once");
             result
         }
         ("closed, values inside", _) => {
@@ -208,7 +208,7 @@ fn send_side(operation: &str, ending: Ending, tx: &Sender<u32>, dropped: &Log<u3
                 }
                 Some(Err(error)) => word(error.kind()),
             };
-            assert_eq!(values.is_empty(), result == "Accepted", "the unsent stays in the batch");
+            assert_eq!(values.is_empty(), result == "Accepted", "unsent values stay in the batch");
             result
         }
         "try_reserve" => match tx.try_reserve() {
@@ -225,7 +225,7 @@ fn send_side(operation: &str, ending: Ending, tx: &Sender<u32>, dropped: &Log<u3
     match (result.as_str(), dropped.take().as_slice()) {
         ("Dropped", [SENT]) | (_, []) => result,
         ("Accepted", [1]) => "Accepted, oldest dropped".to_string(),
-        // A batch counts what the policy discarded among what it sent.
+        // A batch counts the values that the policy discarded as sent.
         ("Accepted", [SENT]) if operation == "send_all" => "Dropped".to_string(),
         (_, values) => panic!("{operation} ended with {result} and dropped {values:?}"),
     }
@@ -257,7 +257,7 @@ fn receive_side(operation: &str, ending: Ending, rx: &Receiver<u32>) -> String {
     }
 }
 
-/// The oldest value inside is always 1.
+/// Returns the word of the table for the result of a receive. The oldest value inside is always 1.
 fn received(result: Option<Result<u32, Error>>) -> String {
     match result {
         None => "waits".to_string(),
@@ -286,7 +286,7 @@ fn on_oneshot(cell: &Cell, ending: Ending) -> Option<String> {
                 drop(rx);
                 Some(accepted(tx.send(SENT)))
             }
-            _ => None, // sending is the last thing a sender does
+            _ => None, // the send uses up the sender
         };
     }
     match cell.state {
@@ -342,7 +342,7 @@ fn on_broadcast(cell: &Cell, ending: Ending) -> Option<String> {
             "closed, drained" => {
                 tx.close_channel();
             }
-            _ => return None, // a sender is let go by dropping it
+            _ => return None, // only a drop releases a sender
         }
         return Some(accepted(tx.send(SENT)));
     }

@@ -1,5 +1,5 @@
-//! The life of a value: returned to its sender on any failure, to `on_drop` exactly once, back to
-//! the front when its receive goes before it looked.
+//! The life of a value: it returns to its sender on any failure, it reaches `on_drop` exactly once,
+//! and it goes back to the front if its receive is dropped after the hand-off.
 
 use std::pin::pin;
 
@@ -63,7 +63,7 @@ fn a_dropped_send_does_not_reach_on_drop() {
         let mut send = pin!(tx.send(1));
         park(send.as_mut());
     }
-    assert_eq!(dropped.take(), [], "it never was in the channel");
+    assert_eq!(dropped.take(), [], "the value never was in the channel");
 }
 
 // ---- to on_drop, once --------------------------------------------------------------------------
@@ -225,7 +225,7 @@ fn where_the_oldest_is_dropped_a_returned_value_without_room_is_dropped_itself()
             tx.try_send(2).unwrap();
         }
         drop(receive);
-        assert_eq!(dropped.take(), [1], "{name}: it is the oldest");
+        assert_eq!(dropped.take(), [1], "{name}: the returned value is the oldest");
         assert!(rx.try_iter().all(|value| value == 2), "{name}");
     }
 }

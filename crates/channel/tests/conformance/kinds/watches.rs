@@ -1,4 +1,4 @@
-//! The latest value, for whoever looks.
+//! Watch: the latest value.
 
 use std::pin::pin;
 
@@ -90,7 +90,7 @@ fn a_watch_without_receivers_gives_the_value_back_until_somebody_subscribes() {
     let (tx, rx) = watch(0);
     drop(rx);
     assert_eq!(tx.send(1).unwrap_err().into_inner(), 1);
-    assert!(!tx.is_closed(), "nobody closed it");
+    assert!(!tx.is_closed(), "a watch without receivers is not closed");
     let mut rx = tx.subscribe();
     assert_eq!((*rx.borrow(), rx.has_changed()), (0, Ok(false)));
     tx.send(2).unwrap();
@@ -121,8 +121,8 @@ fn send_if_modified_tells_receivers_only_if_it_did() {
 #[test]
 fn a_panic_in_send_if_modified_reaches_its_caller_and_leaves_the_watch_usable() {
     let (tx, mut rx) = watch(1);
-    let said = panic_of(|| tx.send_if_modified(|_| panic!("no idea")));
-    assert_eq!(said, "no idea");
+    let message = panic_of(|| tx.send_if_modified(|_| panic!("no idea")));
+    assert_eq!(message, "no idea");
     assert_eq!((rx.has_changed(), *rx.borrow()), (Ok(false), 1));
     tx.send(2).unwrap();
     assert_eq!((rx.try_changed(), *rx.borrow()), (Ok(()), 2));

@@ -1,4 +1,4 @@
-//! Limits in corners that the claims about every operation do not reach.
+//! Limits in corner cases, beyond the claims that hold for every operation.
 
 use std::{
     collections::VecDeque,
@@ -102,7 +102,7 @@ fn a_cancelled_permit_gives_nothing_away() {
     token.cancel();
     assert_eq!(ready(op.as_mut()).kind(), ErrorKind::Cancelled);
     assert_eq!(rx.try_recv(), Ok(0));
-    assert_eq!(tx.try_send(1), Ok(Sent::Accepted), "the room is nobody's");
+    assert_eq!(tx.try_send(1), Ok(Sent::Accepted), "the room is free");
 }
 
 #[test]

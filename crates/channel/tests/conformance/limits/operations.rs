@@ -19,9 +19,9 @@ use crate::{
     past, wait_for,
 };
 
-/// The claims about limits, for one operation. `setup` makes the ends so that `op` has to wait,
-/// `peer` does what it waits for, `waiting` tells that it is parked, and `done` is its success.
-/// `after` is what must hold when it failed.
+/// Tests the claims about limits, for one operation. `setup` creates the ends so that `op` has to
+/// wait. `peer` does what `op` waits for. `waiting` counts the parked operations, and `done` is the
+/// result of `op` if it succeeds. `after` must hold if `op` failed.
 macro_rules! limits_of {
     ($name:ident {
         setup: { $($setup:tt)* }
@@ -116,7 +116,7 @@ macro_rules! limits_of {
                 let kind = thread::scope(|scope| {
                     let waiter =
                         scope.spawn(|| $op.cancel(&token).timeout(PATIENCE).wait().kind());
-                    until("it waits", || $waiting == 1);
+                    until("the operation waits", || $waiting == 1);
                     token.cancel();
                     waiter.join().unwrap()
                 });
@@ -140,7 +140,7 @@ macro_rules! limits_of {
                 $($setup)*
                 let deadline = Instant::now() + MOMENT;
                 let mut op = Box::pin($op.deadline(deadline));
-                // Nobody polls it between the peer and the deadline.
+                // There is no poll between the peer's step and the deadline.
                 if poll_with(op.as_mut(), Waker::noop()).is_pending() {
                     $peer;
                     wait_for(deadline);

@@ -1,4 +1,4 @@
-//! `wait_interruptible` returns when a signal handler ran, and the operation goes on.
+//! `wait_interruptible` returns when a signal handler ran. The operation can go on.
 
 use std::{
     os::unix::thread::JoinHandleExt,
@@ -21,9 +21,9 @@ extern "C" fn handler(signal: libc::c_int) {
     HANDLED[signal as usize].fetch_add(1, Ordering::SeqCst);
 }
 
-/// Has `signal` run a handler that does nothing but count.
+/// Installs a handler for `signal` that only counts.
 fn handle(signal: libc::c_int, flags: libc::c_int) {
-    // SAFETY: a valid action whose handler only touches an atomic.
+    // SAFETY: the action is valid, and its handler only touches an atomic.
     unsafe {
         let mut action: libc::sigaction = std::mem::zeroed();
         action.sa_sigaction = handler as extern "C" fn(libc::c_int) as libc::sighandler_t;
@@ -33,14 +33,15 @@ fn handle(signal: libc::c_int, flags: libc::c_int) {
     }
 }
 
-/// Signals a thread, which may have ended just now.
+/// Sends a signal to a thread, which may have ended just now.
 fn signal<T>(thread: &thread::JoinHandle<T>, signal: libc::c_int) {
     // SAFETY: the thread was not joined, so its id is valid.
     let result = unsafe { libc::pthread_kill(thread.as_pthread_t(), signal) };
     assert!(matches!(result, 0 | libc::ESRCH), "pthread_kill says {result}");
 }
 
-/// A signal that comes just before the sleep is not seen by it, so it is sent until one was.
+/// Sends the signal until it interrupts a wait: a sleep does not see a signal that came just before
+/// it.
 fn a_signal_interrupts_and_the_operation_goes_on(number: libc::c_int, flags: libc::c_int) {
     handle(number, flags);
     let (tx, rx) = rendezvous();
@@ -58,8 +59,8 @@ fn a_signal_interrupts_and_the_operation_goes_on(number: libc::c_int, flags: lib
             }
         }
     });
-    until("it waits", || rx.snapshot().waiting_recv == 1);
-    until("it is interrupted", || {
+    until("the thread waits", || rx.snapshot().waiting_recv == 1);
+    until("the thread is interrupted", || {
         signal(&waiter, number);
         interruptions.load(Ordering::SeqCst) > 0
     });
@@ -89,8 +90,8 @@ fn an_interrupted_send_keeps_its_value() {
             Err(error) => (error.kind(), op.into_unsent()),
         }
     });
-    until("it waits", || rx.snapshot().waiting_send == 1);
-    until("it is interrupted", || {
+    until("the thread waits", || rx.snapshot().waiting_send == 1);
+    until("the thread is interrupted", || {
         signal(&waiter, libc::SIGWINCH);
         waiter.is_finished()
     });
@@ -115,8 +116,8 @@ fn a_select_is_interrupted_and_goes_on() {
             };
         }
     });
-    until("it waits", || rx.snapshot().waiting_recv == 1);
-    until("it is interrupted", || {
+    until("the thread waits", || rx.snapshot().waiting_recv == 1);
+    until("the thread is interrupted", || {
         signal(&waiter, libc::SIGURG);
         interruptions.load(Ordering::SeqCst) > 0
     });
@@ -130,7 +131,7 @@ fn a_plain_wait_is_not_interrupted() {
     let (tx, rx) = rendezvous();
     let end = rx.clone();
     let waiter = thread::spawn(move || end.recv().wait());
-    until("it waits", || rx.snapshot().waiting_recv == 1);
+    until("the thread waits", || rx.snapshot().waiting_recv == 1);
     until("the handler ran often", || {
         signal(&waiter, libc::SIGCONT);
         HANDLED[libc::SIGCONT as usize].load(Ordering::SeqCst) >= 50

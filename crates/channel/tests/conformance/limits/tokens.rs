@@ -1,4 +1,4 @@
-//! Cancel tokens and the trees they grow.
+//! Cancel tokens and their trees.
 
 use std::{pin::pin, task::Poll, thread};
 
@@ -63,7 +63,7 @@ fn a_token_reaches_operations_of_its_grandchildren() {
         let rx = rx.clone();
         thread::spawn(move || rx.recv().cancel(&grandchild).wait())
     };
-    until("it waits", || rx.snapshot().waiting_recv == 1);
+    until("the receive waits", || rx.snapshot().waiting_recv == 1);
     token.cancel();
     assert_eq!(join(waiter).kind(), ErrorKind::Cancelled);
 }
@@ -111,7 +111,7 @@ fn an_operation_that_ended_leaves_its_token() {
     }
     let woken = wakes.count();
     token.cancel();
-    assert_eq!(wakes.count(), woken, "nobody is left to wake");
+    assert_eq!(wakes.count(), woken, "no operation is left to wake");
 }
 
 #[test]

@@ -1,5 +1,5 @@
-//! Pushed snapshots: not more often than asked, on the thread that uses the channel, a last one at
-//! the close, none after the subscription is dropped.
+//! Pushed snapshots: no more often than the subscription asks, on the thread that uses the channel,
+//! a last one at the close, none after the subscription is dropped.
 
 use std::{
     sync::{
@@ -15,7 +15,7 @@ use crate::conformance::{Log, send_each, until};
 
 const HOUR: Duration = Duration::from_secs(3600);
 
-/// What was pushed: operations so far, and whether it was closed.
+/// The pushed snapshots: the operations so far, and whether the channel was closed.
 type Pushes = Log<(u64, bool)>;
 
 fn subscribe(tx: &Sender<u32>, operations: u64, interval: Duration) -> (Pushes, Subscription) {
@@ -29,7 +29,7 @@ fn subscribe(tx: &Sender<u32>, operations: u64, interval: Duration) -> (Pushes, 
     (pushes, subscription)
 }
 
-/// A thousand operations.
+/// Does a thousand operations.
 fn use_it(tx: &Sender<u32>, rx: &Receiver<u32>) {
     for value in 0..500 {
         tx.try_send(value).unwrap();
@@ -66,7 +66,7 @@ fn a_minimum_interval_is_kept() {
     let (tx, rx) = unbounded();
     let (pushes, _subscription) = subscribe(&tx, 1, HOUR);
     use_it(&tx, &rx);
-    assert_eq!(pushes.take(), [(1, false)], "one, and then not before the hour is over");
+    assert_eq!(pushes.take(), [(1, false)], "one, and no other before the hour is over");
 }
 
 #[test]

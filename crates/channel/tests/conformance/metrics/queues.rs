@@ -1,5 +1,5 @@
-//! The counters of queue channels: each operation counts once, as what became of it, and nothing
-//! else counts.
+//! The counters of queue channels: each operation counts once, by its result, and nothing else
+//! counts.
 
 use std::{
     collections::VecDeque,
@@ -45,7 +45,7 @@ fn a_value_handed_to_a_parked_receive_is_a_send_and_a_receive() {
         tx.try_send(1).unwrap();
         assert_eq!(counted(&rx), totals! { sends: 1, recvs: 1 }, "{name}");
         assert_eq!(ready(receive), Ok(1), "{name}");
-        assert_eq!(counted(&rx), totals! { sends: 1, recvs: 1 }, "{name}: looking changes nothing");
+        assert_eq!(counted(&rx), totals! { sends: 1, recvs: 1 }, "{name}: a poll changes nothing");
     }
 }
 
@@ -267,7 +267,7 @@ fn operations_of_an_end_that_was_let_go_count_for_nothing() {
     assert_eq!(counted(&other_rx), totals! {});
 }
 
-// ---- values that nobody receives ---------------------------------------------------------------
+// ---- values that are never received ------------------------------------------------------------
 
 #[test]
 fn discarding_the_oldest_counts_it_and_the_new_send() {
@@ -429,7 +429,7 @@ fn a_measure_says_what_a_value_counts_for() {
     for (name, make) in queues::<&'static str>() {
         let (tx, rx) = make().measure(|word| word.len()).build().unwrap();
         put_inside(&tx, &rx, "four");
-        assert_eq!(bytes(&rx), (4, 0), "{name}: what came back was not received");
+        assert_eq!(bytes(&rx), (4, 0), "{name}: the value that came back was not received");
         assert!(rx.try_recv().is_ok(), "{name}");
         let mut receive = pin!(rx.recv());
         park(receive.as_mut());
@@ -500,7 +500,7 @@ fn a_waiting_thread_is_told_and_gone_when_it_is_served() {
     let (tx, rx) = bounded::<u32>(1);
     let end = rx.clone();
     let waiter = std::thread::spawn(move || end.recv().wait());
-    until("it waits", || rx.snapshot().waiting_recv == 1);
+    until("the thread waits", || rx.snapshot().waiting_recv == 1);
     tx.try_send(1).unwrap();
     assert_eq!(rx.snapshot().waiting_recv, 0);
     assert_eq!(join(waiter), Ok(1));

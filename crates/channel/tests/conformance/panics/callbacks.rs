@@ -36,9 +36,9 @@ fn a_measure_that_panics_at_the_hand_off_loses_no_value_when_it_comes_back() {
     let (tx, rx) = Builder::bounded(4).measure(measure).build().unwrap();
     let mut receive = Box::pin(rx.recv());
     park(receive.as_mut());
-    tx.try_send(7).unwrap(); // measured as nothing
+    tx.try_send(7).unwrap(); // measured as 0 bytes
     FAILS.store(false, Ordering::SeqCst);
-    drop(receive); // measured as ten
+    drop(receive); // measured as 10 bytes
     assert_eq!(rx.try_recv(), Ok(7));
     assert_usable(&tx, &rx);
 }

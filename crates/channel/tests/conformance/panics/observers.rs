@@ -16,7 +16,7 @@ use crate::{
     conformance::{panic_of, park, queues, ready},
 };
 
-/// A subscription that panics when armed, and one behind it that counts.
+/// Subscribes an observer that panics when armed, and behind it an observer that counts.
 fn observed(tx: &Sender<u32>) -> (Arc<AtomicBool>, Arc<AtomicUsize>, [Subscription; 2]) {
     let (armed, calls) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
     let (flag, count) = (armed.clone(), calls.clone());
@@ -42,7 +42,7 @@ fn a_panicking_observer_reaches_the_sender_and_the_value_is_inside() {
         let (armed, calls, _subscriptions) = observed(&tx);
         armed.store(true, Ordering::SeqCst);
         assert_eq!(panic_of(|| tx.try_send(7)), "observer", "{name}");
-        assert_eq!(calls.load(Ordering::SeqCst), 1, "{name}: the other is still told");
+        assert_eq!(calls.load(Ordering::SeqCst), 1, "{name}: the other observer is still called");
         assert_eq!((rx.len(), rx.try_recv()), (1, Ok(7)), "{name}");
         assert_usable(&tx, &rx);
     }

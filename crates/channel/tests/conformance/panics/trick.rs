@@ -1,4 +1,4 @@
-//! A waker that panics where it is told to.
+//! A waker that panics on request.
 
 use std::{
     sync::{
@@ -8,7 +8,8 @@ use std::{
     task::{RawWaker, RawWakerVTable, Waker},
 };
 
-/// A waker that panics once where it is told to. Leaked, so that its vtable has nothing to count.
+/// A waker that panics once wherever a flag says so. It is leaked, so that its vtable has nothing
+/// to count.
 #[derive(Default)]
 pub struct Trick {
     pub wakes: AtomicUsize,
@@ -53,7 +54,7 @@ static VTABLE: RawWakerVTable = RawWakerVTable::new(
 );
 
 fn trick(data: *const ()) -> &'static Trick {
-    // SAFETY: made in `Trick::waker` from a leaked box.
+    // SAFETY: `data` comes from `Trick::waker`, and points at a leaked box.
     unsafe { &*data.cast::<Trick>() }
 }
 
@@ -63,7 +64,7 @@ fn wake(data: *const ()) {
     Trick::spring(&trick.at_wake, "wake");
 }
 
-/// A waker whose wake-up panics.
+/// Returns a waker whose wake-up panics.
 pub fn panicking_wake() -> Waker {
     let trick = Trick::new();
     trick.at_wake.store(true, Ordering::SeqCst);

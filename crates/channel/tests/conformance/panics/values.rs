@@ -1,4 +1,4 @@
-//! `on_drop`, and a value's own `Drop` and `Clone`.
+//! Panics in `on_drop`, and in a value's own `Drop` and `Clone`.
 
 use std::{
     collections::VecDeque,
@@ -20,7 +20,7 @@ use crate::{
 
 // ---- on_drop ------------------------------------------------------------------------------------
 
-/// A channel whose `on_drop` logs every value and panics at the value 1.
+/// Creates a channel whose `on_drop` logs every value and panics at the value 1.
 fn panics_at_one(builder: Builder<u32>) -> (Sender<u32>, Receiver<u32>, Log<u32>) {
     let dropped = Log::new();
     let log = dropped.clone();
@@ -101,7 +101,7 @@ fn a_panic_in_on_drop_reaches_who_dropped_the_receive_that_had_the_value() {
 
 // ---- Drop ---------------------------------------------------------------------------------------
 
-/// Logs its drop; panics then if it is told to.
+/// A value that logs its drop, and then panics if it is armed.
 struct Bomb {
     name: u32,
     armed: bool,

@@ -18,7 +18,7 @@ use crate::{
 
 // ---- clone --------------------------------------------------------------------------------------
 
-/// Polls with a waker that panics when it is cloned, then with a good one, and expects to wait.
+/// Polls with a waker that panics when it is cloned, then with a good waker, and expects to wait.
 macro_rules! survives_a_panicking_clone {
     ($op:expr) => {
         let trick = Trick::new();
@@ -158,7 +158,7 @@ fn a_waker_that_panics_when_dropped_at_a_timeout_leaves_the_value_with_the_opera
     assert_usable(&tx, &rx);
 }
 
-/// The value comes between the two attempts of a poll, while the waker is cloned; the clone is then
+/// The value comes between the two attempts of a poll, while the waker is cloned. Then the clone is
 /// not needed, and its drop panics.
 #[test]
 fn a_waker_that_panics_when_it_is_not_needed_after_all_loses_no_value() {
@@ -171,13 +171,13 @@ fn a_waker_that_panics_when_it_is_not_needed_after_all_loses_no_value() {
     }));
     let mut receive = Box::pin(rx.recv());
     let waker = trick.waker();
-    let said = panic_of(|| poll_with(receive.as_mut(), &waker).is_ready());
-    assert_eq!(said, "drop");
+    let message = panic_of(|| poll_with(receive.as_mut(), &waker).is_ready());
+    assert_eq!(message, "drop");
     drop(receive);
     assert_eq!(rx.try_recv(), Ok(7), "it went back");
 }
 
-/// As above, with a sender that parks meanwhile and that this receive lets in.
+/// As above, with a send that parks meanwhile and that this receive admits.
 #[test]
 fn a_waker_that_panics_when_it_is_not_needed_after_all_loses_no_wake_up() {
     let (tx, rx) = bounded(1);
@@ -194,6 +194,6 @@ fn a_waker_that_panics_when_it_is_not_needed_after_all_loses_no_wake_up() {
     let mut receive = Box::pin(rx.recv());
     let waker = trick.waker();
     assert_eq!(panic_of(|| poll_with(receive.as_mut(), &waker).is_ready()), "drop");
-    assert_eq!(wakes.count(), 1, "the sender that was let in is woken");
+    assert_eq!(wakes.count(), 1, "the admitted send is woken");
     assert_eq!(ready(send.lock().unwrap().as_mut()), Ok(Sent::Accepted));
 }

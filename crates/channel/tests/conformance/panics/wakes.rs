@@ -1,4 +1,4 @@
-//! Wakers that panic when they are woken: everybody else is woken all the same.
+//! Wakers that panic when they are woken. All other operations are woken all the same.
 
 use std::{
     collections::VecDeque,

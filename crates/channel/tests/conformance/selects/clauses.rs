@@ -1,4 +1,4 @@
-//! Exactly one of several clauses happens, of any types, and the losers keep what they have.
+//! Exactly one of several clauses happens, of any types, and the losers keep their values.
 
 use std::{pin::pin, thread};
 
@@ -51,7 +51,7 @@ fn a_waiting_thread_is_woken_by_a_receive_clause() {
     let waiter = thread::spawn(move || {
         Select::new().on(end.recv(), |got| got.unwrap()).on(other_rx.recv(), |_| 0).wait()
     });
-    until("it waits", || rx.snapshot().waiting_recv == 1);
+    until("the select waits", || rx.snapshot().waiting_recv == 1);
     assert_eq!(tx.try_send(7), Ok(Sent::Accepted));
     assert_eq!(join(waiter), Ok(7));
 }
@@ -63,7 +63,7 @@ fn a_waiting_thread_is_woken_by_a_send_clause() {
     let waiter = thread::spawn(move || {
         Select::new().on(tx.send(7), |sent| sent.unwrap()).on(other_rx.recv(), |_| panic!()).wait()
     });
-    until("it waits", || rx.snapshot().waiting_send == 1);
+    until("the select waits", || rx.snapshot().waiting_send == 1);
     assert_eq!(rx.recv().timeout(PATIENCE).wait(), Ok(7));
     assert_eq!(join(waiter), Ok(Sent::Accepted));
 }
@@ -183,7 +183,7 @@ fn a_send_whose_select_was_leaked_goes_on_by_itself() {
     let (wakes, waker) = Wakes::pair();
     assert!(poll_with(send.as_mut(), &waker).is_pending());
     assert_eq!(rx.try_recv(), Ok(7));
-    assert_eq!(wakes.count(), 1, "the task that waits for the send now");
+    assert_eq!(wakes.count(), 1, "wakes the task that waits for the send now");
     assert_eq!(ready(send), Ok(Sent::Accepted));
 }
 
@@ -211,11 +211,11 @@ fn the_send_and_the_receive_of_one_select_never_meet() {
     let mut select = pin!(sends_and_receives());
     park(select.as_mut());
     park(select.as_mut());
-    assert_eq!(rx.try_recv(), Ok(1), "others meet its send");
+    assert_eq!(rx.try_recv(), Ok(1), "other operations meet the select's send");
     assert_eq!(ready(select).unwrap(), "Ok(Accepted)");
     let mut select = pin!(sends_and_receives());
     park(select.as_mut());
-    assert_eq!(tx.try_send(2), Ok(Sent::Accepted), "and its receive");
+    assert_eq!(tx.try_send(2), Ok(Sent::Accepted), "and the select's receive");
     assert_eq!(ready(select).unwrap(), "Ok(2)");
     let waited = sends_and_receives().timeout(MOMENT).wait();
     assert_eq!(waited.unwrap_err().kind(), ErrorKind::Timeout);

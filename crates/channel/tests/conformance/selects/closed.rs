@@ -1,4 +1,4 @@
-//! Closed channels in a select: ready with their error, or passed over.
+//! Closed channels in a select: ready with their error, or skipped.
 
 use std::{pin::pin, time::Instant};
 
@@ -133,5 +133,5 @@ fn skip_closed_passes_over_a_oneshot_that_was_received() {
             .wait()
     };
     assert_eq!(select(), Ok(Ok(1)));
-    assert_eq!(select(), Ok(Ok(2)), "there is nothing more to come from the oneshot");
+    assert_eq!(select(), Ok(Ok(2)), "no value can come from the oneshot any more");
 }

@@ -92,7 +92,7 @@ fn a_clauses_token_ends_a_waiting_thread() {
     let token = CancelToken::new();
     let (end, its) = (rx.clone(), token.clone());
     let waiter = thread::spawn(move || Select::new().on(end.recv().cancel(&its), |got| got).wait());
-    until("it waits", || rx.snapshot().waiting_recv == 1);
+    until("the select waits", || rx.snapshot().waiting_recv == 1);
     token.cancel();
     assert_eq!(join(waiter), Ok(Err(ErrorKind::Cancelled.into())));
 }

@@ -162,13 +162,13 @@ fn the_else_arm_runs_when_all_channels_are_closed() {
 #[test]
 fn without_an_else_arm_the_panic_says_to_add_one() {
     let (_tx, rx) = unbounded::<u32>();
-    let said = panic_of(|| {
+    let message = panic_of(|| {
         select_blocking! {
             deadline(Instant::now());
             _ = rx.recv() => {}
         }
     });
-    assert!(said.contains("add an `else error"), "{said}");
+    assert!(message.contains("add an `else error"), "{message}");
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Clauses that hand out nothing to race for: oneshot, broadcast, watch.
+//! Clauses without anything to race for: oneshot, broadcast, watch.
 
 use std::{pin::pin, thread};
 
@@ -102,7 +102,7 @@ fn a_thread_waits_for_queues_and_others_alike() {
                 .unwrap();
         }
     });
-    let waits = || until("it waits", || queue.snapshot().waiting_recv == 1);
+    let waits = || until("the select waits", || queue.snapshot().waiting_recv == 1);
     waits();
     news_tx.send(1).unwrap();
     until("the news came", || seen.count() == 1);
@@ -118,7 +118,7 @@ fn a_thread_waits_for_queues_and_others_alike() {
     assert_eq!(seen.take(), [("news", true), ("state", true), ("queue", true), ("once", true)]);
 }
 
-/// A clause that has its value when its token is triggered is chosen with its value.
+/// Tests that a clause that has its value when its token is triggered is chosen with its value.
 macro_rules! completion_beats_its_token {
     ($name:ident, $ends:expr, $operation:ident, |$tx:ident| $peer:expr, $done:pat) => {
         #[test]

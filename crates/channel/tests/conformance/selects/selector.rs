@@ -1,4 +1,4 @@
-//! The reusable selector: again and again, refilled, forgotten, leaked.
+//! The reusable selector: repeated waits, refills, results that are not taken, leaked waits.
 
 use std::pin::pin;
 
@@ -45,7 +45,7 @@ fn a_send_clause_is_passed_over_until_it_is_refilled() {
     assert_eq!(selector.sent(&key), Some(Ok(Sent::Accepted)));
     park(pin!(selector.next()));
     assert_eq!(selector.refill(&key, 2), None);
-    assert_eq!(selector.refill(&key, 3), Some(2), "in place of the one it still had");
+    assert_eq!(selector.refill(&key, 3), Some(2), "replaces the value that it still had");
     assert_eq!(selector.next().wait(), Ok(key.index()));
     assert_eq!(selector.sent(&key), Some(Ok(Sent::Accepted)));
     assert_eq!(rx.try_iter().collect::<Vec<_>>(), [1, 3]);
@@ -130,8 +130,8 @@ fn only_the_chosen_clause_has_a_result() {
 fn a_key_of_another_selector_is_refused() {
     let (_tx, rx) = unbounded::<u32>();
     let key = Selector::new().recv(&rx);
-    let said = panic_of(|| Selector::new().received(&key));
-    assert!(said.contains("the key belongs to another selector"), "{said}");
+    let message = panic_of(|| Selector::new().received(&key));
+    assert!(message.contains("the key belongs to another selector"), "{message}");
 }
 
 #[test]
@@ -159,7 +159,7 @@ fn a_selector_whose_clauses_are_all_spent_says_so() {
     assert!(error.to_string().contains("refill"), "{error}");
 }
 
-/// Polls a wait once and leaks it, still in every line.
+/// Polls a wait once and leaks it, while it is still in every list.
 fn leak_a_wait(selector: &mut Selector<'_>) {
     let mut next = Box::pin(selector.next());
     park(next.as_mut());
@@ -183,7 +183,7 @@ fn a_value_handed_to_a_leaked_wait_goes_back_with_the_selector() {
     let mut selector = Selector::new();
     selector.recv(&rx);
     leak_a_wait(&mut selector);
-    let selector = Box::new(selector); // moved while its clauses are in lines
+    let selector = Box::new(selector); // moved while its clauses are in lists
     assert_eq!(tx.try_send(1), Ok(Sent::Accepted));
     drop(selector);
     assert_eq!(rx.try_recv(), Ok(1));

@@ -35,7 +35,7 @@ fn a_biased_selector_looks_in_the_order_clauses_were_added() {
     }
 }
 
-/// Every clause is chosen within any `2 * clauses` rounds.
+/// Asserts that every clause is chosen within any `2 * clauses` rounds.
 #[track_caller]
 fn assert_fair(clauses: usize, rounds: usize, mut choose: impl FnMut() -> usize) {
     let mut last = vec![0; clauses];

@@ -1,4 +1,4 @@
-//! Items as they come to a client.
+//! Items on their way to a client.
 
 use super::*;
 use crate::id::ObjectId;
@@ -29,7 +29,7 @@ fn took(rig: &mut Rig, number: u128, count: u32) {
     rig.wants(|client, effects| client.report_consumed(task_id(number), count, effects));
 }
 
-/// A task that streams, with room for it.
+/// A client that submitted a task that streams.
 fn submitted(number: u128) -> Rig {
     let mut rig = Rig::new();
     rig.controller_says(ToClient::Credit { tasks: 1, bytes: 100 });
@@ -38,7 +38,7 @@ fn submitted(number: u128) -> Rig {
     rig
 }
 
-/// A call that streams is with the first instance, which lets it be repeated so often.
+/// A client with a call that streams at the first instance, with this `max_task_retries`.
 fn called(number: u128, retries: u32) -> Rig {
     let mut rig = Rig::new();
     rig.actor_is_ready(1, HOST, retries);
@@ -60,7 +60,7 @@ fn each_item_is_given_once_and_held_until_it_is_released() {
     assert_eq!(rig.take(), [given(1, 0), given(1, 1)]);
     rig.wants(|client, effects| client.release(item(1, 0), effects));
     assert_eq!(rig.take(), [let_go(1, 0)]);
-    // The task runs again: the controller holds what comes once more for this client.
+    // The task runs again. The controller holds repeated items for this client.
     comes(&mut rig, 1, 0);
     comes(&mut rig, 1, 1);
     comes(&mut rig, 1, 2);
@@ -123,7 +123,7 @@ fn a_call_that_is_sent_again_goes_on_where_its_user_is() {
     comes(&mut rig, 1, 0);
     comes(&mut rig, 1, 1);
     took(&mut rig, 1, 2);
-    // It has ended, but its last item went down with its host: that is a call that was lost.
+    // The call has ended, but its last item was lost with its host: the call counts as lost.
     ends_after(&mut rig, 1, 1, 3);
     rig.take();
     rig.host_is_over(Vec::new());
@@ -140,7 +140,7 @@ fn a_call_that_is_sent_again_goes_on_where_its_user_is() {
     let outcome = done();
     let message = FromHost::CallEnded { attempt: tried(1, 2), outcome, items: 3 };
     rig.happens(Event::HostMessageReceived { host: NEXT_HOST, message });
-    assert_eq!(rig.take(), [given(1, 2), ended(1)], "those that it had are held");
+    assert_eq!(rig.take(), [given(1, 2), ended(1)], "the earlier items are still held");
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Actors: names, epochs, restarts, ends.
+//! Actors: names, epochs, restarts, calls, checkpoints, and their ends.
 
 use super::*;
 use crate::message::FoundActor;
@@ -30,10 +30,10 @@ fn a_taken_name_is_already_exists_unless_get_if_exists() {
     rig.is_nowhere(other, first.actor);
     assert!(
         rig.controller.holds().holds(Holder::Session(other.id), Referent::Actor(first.actor)),
-        "whoever finds it holds it"
+        "the client that finds the actor holds it"
     );
 
-    // Names count within a namespace.
+    // A name is unique only within its namespace.
     rig.create(client, worker, ActorSpec { name, namespace: "mine".into(), ..actor(10) });
     rig.nothing_left();
 }
@@ -112,7 +112,7 @@ fn an_actor_is_restarted_at_once_then_after_a_while_until_its_restarts_are_used_
     rig.worker_says(worker, died(first));
     rig.is_nowhere(client, first.actor);
     let second = rig.instantiates(worker, first.actor);
-    rig.worker_says(worker, died(first)); // Said of an epoch that is over: it costs nothing.
+    rig.worker_says(worker, died(first)); // A report about an epoch that is over costs nothing.
     rig.nothing_left();
 
     rig.worker_says(worker, died(second));
@@ -236,7 +236,7 @@ fn whoever_waits_for_an_actor_that_cannot_be_placed_is_told() {
     rig.is_nowhere(client, id);
     rig.pass(10 * SECOND);
     let ToClient::Warning { words } = rig.next_to_client(client) else {
-        panic!("it waited for 10 s")
+        panic!("the actor waited for 10 s")
     };
     assert!(words.contains("no worker is here"), "{words}");
     rig.nothing_left();
@@ -375,7 +375,7 @@ fn a_restart_begins_with_the_two_newest_checkpoints_and_a_stale_life_cannot_save
     rig.worker_says(worker, FromWorker::ActorDied { instance: first, error: crashed() });
     rig.is_nowhere(client, first.actor);
     let ToWorker::Instantiate { checkpoints, .. } = rig.next_to_worker(worker) else {
-        panic!("it is made again")
+        panic!("the instance is created again")
     };
     assert_eq!(checkpoints, [saved(2), saved(1)]);
     let late = FromWorker::Checkpoint { instance: first, sequence: 3, payload: saved(3) };
@@ -406,7 +406,7 @@ fn an_actor_that_is_killed_lives_on_if_it_may_be_restarted() {
     rig.nothing_left();
 }
 
-/// An actor of this driver, and the session of the process that it lives in.
+/// Creates an actor of this driver. Returns its instance, and the session of its process.
 fn lives(rig: &mut Rig, driver: Session, worker: Session, number: u128) -> (Instance, Session) {
     let instance = rig.create(driver, worker, actor(number));
     rig.worker_says(worker, FromWorker::ActorReady { instance });
@@ -422,13 +422,13 @@ fn holds(rig: &mut Rig, session: Session, instance: Instance) {
 }
 
 fn destroyed(rig: &mut Rig) -> Vec<Instance> {
-    let told = std::mem::take(&mut rig.effects).into_iter().filter_map(|effect| {
+    let destroyed = std::mem::take(&mut rig.effects).into_iter().filter_map(|effect| {
         let Effect::ToWorker { message: ToWorker::Destroy(instance), .. } = effect else {
             return None;
         };
         Some(instance)
     });
-    told.collect()
+    destroyed.collect()
 }
 
 #[test]
@@ -437,7 +437,7 @@ fn actors_that_only_have_handles_to_each_other_end_with_their_driver() {
     let (driver, worker) = (rig.client(1), rig.worker(2, 4));
     let (first, in_first) = lives(&mut rig, driver, worker, 10);
     let (second, in_second) = lives(&mut rig, driver, worker, 11);
-    // One that an actor made is the driver's, too.
+    // An actor that another actor created belongs to the same driver.
     let (third, in_third) = lives(&mut rig, in_second, worker, 12);
     holds(&mut rig, in_first, second);
     holds(&mut rig, in_second, first);
@@ -455,7 +455,7 @@ fn an_actor_that_others_hold_outlives_its_driver() {
     holds(&mut rig, other, shared);
     rig.dies(driver);
     assert_eq!(destroyed(&mut rig), []);
-    // Its driver is gone: from now on it is its last handle that counts.
+    // The driver is gone. From now on the actor ends with its last handle.
     rig.dies(process);
     rig.dies(other);
     assert_eq!(destroyed(&mut rig), [shared]);

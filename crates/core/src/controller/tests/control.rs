@@ -1,4 +1,4 @@
-//! Callers without a link: what they ask for is theirs for as long as they keep asking.
+//! Callers without a link: their sessions, and the work that they submit.
 
 use super::*;
 
@@ -72,7 +72,7 @@ fn a_request_at_the_end_of_a_lease_comes_too_late_also_before_the_timer() {
     assert_eq!(rig.submit_for(Some(session), task(1)).unwrap_err().kind(), ErrorKind::Fenced);
     rig.is_over(session, SessionEndCause::LeaseOver);
     assert_eq!(rig.controller.pending_tasks(), 0);
-    // Whoever opens it again gets another.
+    // Opening the session again gives another epoch.
     let again = rig.opens(1).unwrap();
     assert!(again.id == session.id && again.epoch > session.epoch);
     rig.nothing_left();
@@ -123,7 +123,7 @@ fn what_a_session_asked_for_goes_when_it_is_closed() {
     let first = rig.assigns(worker, 1);
     rig.finish(worker, first);
     assert!(rig.holds(session, Referent::Object(ObjectId::of(task_id(1), 0))));
-    rig.nothing_left(); // It has no link on which it could be told.
+    rig.nothing_left(); // The session has no link, so nothing is sent to it.
     rig.submit_for(Some(session), task(2)).unwrap();
     let running = rig.assigns(worker, 2);
     let (actor, created) = rig.create_for(Some(session), actor(7)).unwrap();
@@ -147,14 +147,14 @@ fn without_a_session_work_is_the_clusters_and_an_actor_must_be_detached() {
     let error = rig.create_for(None, actor(7)).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Invalid);
     let id = rig.create_for(None, detached(7)).unwrap().0;
-    assert_eq!(rig.create_for(None, detached(7)), Ok((id, false)), "it was asked for before");
+    assert_eq!(rig.create_for(None, detached(7)), Ok((id, false)), "it was created before");
     let instance = rig.instantiates(worker, id);
     rig.worker_says(worker, FromWorker::ActorReady { instance });
     rig.submit_for(None, call(1, id)).unwrap();
     let called = rig.executes(worker, 1);
     rig.finish(worker, called);
     assert_eq!(rig.controller.task_result(task_id(1)), Ok(Ok(vec![value("done")])));
-    // The same call again is the same call.
+    // Submitting the same call again does not run it again.
     rig.submit_for(None, call(1, id)).unwrap();
     rig.nothing_left();
 }
@@ -220,7 +220,7 @@ fn the_end_of_a_task_is_told_to_those_who_await_it_whoever_owns_it() {
     assert_eq!(rig.next(), Effect::WakeTaskWaiters(task_id(1)));
     rig.ends(client, 1).unwrap();
     rig.finish(worker, attempts[1]);
-    rig.nothing_left(); // Nobody awaited the other.
+    rig.nothing_left(); // No caller awaited the other task.
     assert_eq!(rig.awaits(2), Ok(false));
     assert_eq!(rig.awaits(3).unwrap_err().kind(), ErrorKind::NotFound);
 }

@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// A result that is not the first: a client may announce it before it submits the task.
+/// Returns the second result of a task. A client may announce it before it submits the task.
 fn second(number: u128) -> ObjectId {
     ObjectId::of(task_id(number), 1)
 }
@@ -11,7 +11,7 @@ fn first(number: u128) -> ObjectId {
     ObjectId::of(task_id(number), 0)
 }
 
-/// `add` with two results that needs these.
+/// Returns a task with two results that needs these objects.
 fn pair(number: u128, needs: Vec<ObjectId>) -> TaskSpec {
     TaskSpec { needs, returns: 2, ..task(number) }
 }
@@ -83,7 +83,7 @@ fn a_call_that_its_actors_constructor_needs_is_refused() {
     let (client, _) = (rig.client(1), rig.worker(2, 1));
     let id = ActorId::from_u128(70);
     rig.client_says(client, FromClient::Announce { object: first(9) });
-    // It waits for a value first: its actor is not looked for before that has come.
+    // The call waits for a value first. Its actor is looked up only when that has come.
     rig.submit(client, TaskSpec { needs: vec![first(9)], ..call(1, id) });
     let spec = ActorSpec { needs: vec![first(1)], ..actor(70) };
     rig.client_says(client, FromClient::CreateActor(Arc::new(spec)));

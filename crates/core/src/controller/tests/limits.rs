@@ -1,4 +1,4 @@
-//! Limits: each is named, and nothing is lost beyond it.
+//! Limits: each error names its limit, and nothing is lost beyond it.
 
 use super::*;
 use crate::controller::credit::{FIRST_BYTES, FIRST_TASKS};
@@ -13,7 +13,8 @@ fn submissions_beyond_the_limit_are_exhausted_and_name_the_limit() {
     assert_eq!(error.kind(), ErrorKind::Exhausted);
     assert!(error.message().contains("the limit is 1 (max_pending_tasks)"), "{error}");
 
-    // A client may always have a few. One more gets the same error, and the client is promised room as soon as there is some.
+    // A client may always have a few tasks pending. One more fails with the same error. The client
+    // is promised more room as soon as there is some.
     let client = rig.client(1);
     for number in 0..=u128::from(FIRST_TASKS) {
         rig.submit(client, task(10 + number));
@@ -30,13 +31,13 @@ fn submissions_beyond_the_limit_are_exhausted_and_name_the_limit() {
     rig.nothing_left();
 }
 
-/// How many tasks a client is promised room for, in all.
+/// Returns for how many tasks a client is promised room, in all.
 fn tasks_promised(message: ToClient) -> u64 {
     let ToClient::Credit { tasks, .. } = message else { panic!("no promise: {message:?}") };
     tasks
 }
 
-/// How many bytes of arguments.
+/// Returns for how many bytes of arguments a client is promised room, in all.
 fn bytes_promised(message: ToClient) -> u64 {
     let ToClient::Credit { bytes, .. } = message else { panic!("no promise: {message:?}") };
     bytes
@@ -78,7 +79,7 @@ fn a_client_is_promised_no_more_bytes_than_its_session_may_have_pending() {
     rig.submit(client, task_of(1, 200));
     let attempt = rig.assigns(worker, 1);
     rig.nothing_left();
-    // A hundred bytes are left of the promise: one more goes, however large it is.
+    // A hundred bytes are left of the promise: one more task may go, however large it is.
     rig.submit(client, task_of(2, 5_000));
     rig.nothing_left();
     rig.submit(client, task_of(3, 0));
@@ -87,7 +88,7 @@ fn a_client_is_promised_no_more_bytes_than_its_session_may_have_pending() {
     rig.finish(worker, attempt);
     rig.ends(client, 1).unwrap();
     let attempt = rig.assigns(worker, 2);
-    rig.nothing_left(); // Still too much.
+    rig.nothing_left(); // Still too many bytes are pending.
     rig.finish(worker, attempt);
     rig.ends(client, 2).unwrap();
     assert_eq!(bytes_promised(rig.next_to_client(client)), 5_200 + 300);
@@ -266,7 +267,7 @@ fn living_actors_are_bounded_and_dead_ones_keep_no_arguments() {
 #[test]
 fn submitting_ended_tasks_again_uses_up_no_credit() {
     let mut rig = Rig::with(Config { submit_window: 2, ..Config::default() });
-    let (client, worker) = (rig.client(1), rig.worker(2, 1)); // Two are welcome.
+    let (client, worker) = (rig.client(1), rig.worker(2, 1)); // Two tasks are promised room.
     rig.submit(client, task(1));
     let attempt = rig.assigns(worker, 1);
     assert_eq!(tasks_promised(rig.next_to_client(client)), 3);
@@ -299,8 +300,8 @@ fn payloads_may_be_as_large_as_the_limit_and_not_one_byte_more() {
         let attempt = rig.assigns(worker, number);
         rig.end(worker, attempt, AttemptEnd::Finished(vec![value(result)]), None);
         let error = rig.ends(client, number).err();
-        let said = error.map(|error| (error.kind(), error.may_have_run()));
-        assert_eq!(said, (!fits).then_some((ErrorKind::TooLarge, true)));
+        let failed = error.map(|error| (error.kind(), error.may_have_run()));
+        assert_eq!(failed, (!fits).then_some((ErrorKind::TooLarge, true)));
     }
 
     let object = ObjectId::of(task_id(90), 0);
@@ -334,7 +335,8 @@ fn results_without_an_owner_are_kept_for_their_ttl() {
 
 #[test]
 fn the_oldest_kept_results_make_room_for_new_ones() {
-    // Half of this is for them: two of four bytes each, with what an object takes besides.
+    // Half of this limit is for results without an owner: room for two of four bytes each, with the
+    // overhead of their records.
     let mut rig = Rig::with(Config { max_result_bytes: 1_000, ..Config::default() });
     let worker = rig.worker(2, 1);
     for number in 1..=3 {
@@ -367,7 +369,7 @@ fn only_what_a_session_holds_is_fetched() {
 }
 
 #[test]
-fn arguments_and_the_values_that_go_along_fit_into_one_message_or_the_task_fails() {
+fn arguments_and_the_values_sent_along_fit_into_one_message_or_the_task_fails() {
     let mut rig = Rig::with(Config { max_input_bytes: 10, ..Config::default() });
     let (client, worker) = (rig.client(1), rig.worker(2, 2));
     let objects = [91, 92].map(|number| ObjectId::of(task_id(number), 0));
@@ -408,7 +410,7 @@ fn values_beyond_the_limit_are_exhausted_and_submissions_wait_until_some_are_rel
     let error = rig.submit_ownerless(task(1)).unwrap_err();
     assert!(error.message().contains("(max_result_bytes)"), "{error}");
 
-    // The one that was promised goes; the next is promised when there is room.
+    // The task for which room was promised runs. Room for the next is promised when there is some.
     rig.submit(client, task(2));
     rig.assigns(worker, 2);
     rig.nothing_left();
@@ -450,6 +452,6 @@ fn an_actor_that_is_one_kind_of_work_too_many_dies_with_the_limit() {
     let resources = Resources::cpus(8);
     let spec = actor_with(5, ActorOptions { resources, ..ActorOptions::default() });
     rig.client_says(client, FromClient::CreateActor(Arc::new(spec)));
-    let told: Vec<String> = rig.effects.drain(..).map(|effect| format!("{effect:?}")).collect();
-    assert!(told.iter().any(|told| told.contains("(max_waiting_shapes)")), "{told:?}");
+    let effects: Vec<String> = rig.effects.drain(..).map(|effect| format!("{effect:?}")).collect();
+    assert!(effects.iter().any(|effect| effect.contains("(max_waiting_shapes)")), "{effects:?}");
 }

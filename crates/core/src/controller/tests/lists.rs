@@ -1,4 +1,4 @@
-//! What is listed, and why things wait.
+//! Lists of tasks and actors, and why work waits.
 
 use super::*;
 
@@ -55,7 +55,7 @@ fn the_calls_of_an_actor_are_listed_alone() {
 }
 
 #[test]
-fn what_begins_so_is_listed_however_many_others_are_newer() {
+fn ids_that_match_a_prefix_are_listed_however_many_others_are_newer() {
     let mut rig = Rig::new();
     let (client, worker) = (rig.client(1), rig.worker(2, 1));
     for number in 0x10..0x20 {
@@ -63,7 +63,7 @@ fn what_begins_so_is_listed_however_many_others_are_newer() {
         rig.client_says(client, FromClient::CreateActor(Arc::new(actor(number))));
     }
     rig.effects.clear(); // Tasks and actors are placed.
-    rig.dies(worker); // All tasks wait, and one will have ended.
+    rig.dies(worker); // All tasks wait. The test then ends one of them.
     rig.ask(|controller, now, effects| {
         controller.cancel_for(now, task_id(0x11), true, effects).unwrap()
     });
@@ -134,8 +134,8 @@ fn room_at_a_worker_that_does_not_provide_it_is_not_what_it_waits_for() {
     let provides = Arc::new(WorkerCapabilities { names, ..WorkerCapabilities::default() });
     let info = WorkerInfo { resources: Resources::cpus(9), provides, ..WorkerInfo::default() };
     rig.happens(joins(SessionId::from_u128(3), 1, Role::Worker(info)));
-    let Effect::OpenSession(other) = rig.next() else { panic!("it may join") };
-    assert_eq!(rig.why_waits(4), "cpu 1 to be free at a worker", "nobody waits for one that joins");
+    let Effect::OpenSession(other) = rig.next() else { panic!("the worker may join") };
+    assert_eq!(rig.why_waits(4), "cpu 1 to be free at a worker", "a joining worker does not count");
     rig.worker_says(other, FromWorker::Joined);
     assert_eq!(rig.why_waits(4), "cpu 1 to be free at a worker that provides \"add\"");
     rig.dies(worker);

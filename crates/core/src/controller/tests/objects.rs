@@ -1,4 +1,4 @@
-//! Values that are announced before they come.
+//! Values that are announced before they come, and answers that refer to objects.
 
 use super::*;
 
@@ -22,7 +22,7 @@ fn a_task_waits_for_what_was_announced_and_others_do_not() {
     let attempt = rig.assigns(worker, 2);
     rig.finish(worker, attempt);
     rig.ends(client, 2).unwrap();
-    // It is let go before it comes: the task holds it.
+    // The client releases the object before the value comes. The task still holds it.
     rig.client_says(client, FromClient::Release { thing: Referent::Object(OBJECT) });
     rig.client_says(client, resolve(Ok(value("late"))));
     let (attempt, values) = rig.gives(worker, 1, true);
@@ -41,7 +41,7 @@ fn a_task_fails_as_what_was_announced_did() {
     rig.client_says(client, resolve(Err(Error::cancelled("it was"))));
     let error = rig.ends(client, 1).unwrap_err();
     assert_eq!((error.kind(), error.is_passed_on()), (ErrorKind::Cancelled, true));
-    // Later ones fail too, and what is said once more changes nothing.
+    // A second resolution changes nothing, and tasks that come later fail, too.
     rig.client_says(client, resolve(Ok(value("late"))));
     rig.submit(client, needy(2));
     assert_eq!(rig.ends(client, 2).unwrap_err().kind(), ErrorKind::Cancelled);
@@ -61,7 +61,7 @@ fn a_task_that_waits_for_what_was_announced_can_be_cancelled() {
     assert_eq!(
         rig.controller.object_count_and_inline_bytes(),
         (1, 0),
-        "nobody holds it: only what the task left is kept"
+        "nothing holds the announced object: only the error of the task is kept"
     );
     rig.nothing_left();
 }
@@ -73,12 +73,12 @@ fn what_was_announced_is_lost_with_whoever_was_to_say_it() {
     rig.client_says(client, FromClient::Announce { object: OBJECT });
     rig.client_says(other, FromClient::Hold { thing: Referent::Object(OBJECT) });
     rig.client_says(other, FromClient::Fetch { object: OBJECT });
-    rig.client_says(other, resolve(Ok(value("another's")))); // Not its to say.
+    rig.client_says(other, resolve(Ok(value("another's")))); // It did not announce the object.
     rig.submit(other, needy(1));
     rig.nothing_left();
     rig.dies(client);
     let ToClient::ObjectReady { value: Err(error), .. } = rig.next_to_client(other) else {
-        panic!("it is told")
+        panic!("the client is answered")
     };
     assert_eq!(
         (error.kind(), error.what_is_gone()),
@@ -103,7 +103,7 @@ fn what_is_too_large_when_it_comes_is_an_error_that_names_the_limit() {
     rig.nothing_left();
 }
 
-/// A task runs; its process has put a value, and is about to answer with a reference to it.
+/// Starts a task whose process has put a value, and has announced an answer that refers to it.
 fn about_to_answer(rig: &mut Rig) -> (Session, Session, Session, AttemptId, ObjectId) {
     let (client, worker, executor) = (rig.client(1), rig.worker(2, 1), rig.client(3));
     rig.submit(client, once(1));
@@ -112,7 +112,8 @@ fn about_to_answer(rig: &mut Rig) -> (Session, Session, Session, AttemptId, Obje
     rig.client_says(executor, FromClient::Put { object, value: value("deep"), at: None });
     let things = vec![Referent::Object(object)];
     rig.client_says(executor, FromClient::Enclose { call: attempt, item: None, things });
-    // Its answer takes another way, and what it says now is heard first.
+    // The answer takes another route than the process's own messages, so this `Release` arrives
+    // first.
     rig.client_says(executor, FromClient::Release { thing: Referent::Object(object) });
     (client, worker, executor, attempt, object)
 }
@@ -136,7 +137,7 @@ fn what_an_answer_names_is_held_until_it_has_come_whatever_its_process_says_mean
 }
 
 #[test]
-fn whoever_says_that_it_gives_anothers_answer_takes_nothing_away() {
+fn announcing_the_answer_of_another_process_releases_nothing() {
     let mut rig = Rig::new();
     let (client, worker, _, attempt, object) = about_to_answer(&mut rig);
     let other = rig.client(4);
@@ -186,7 +187,7 @@ fn what_the_answer_of_a_direct_call_names_is_held_until_it_is_entrusted() {
     assert!(rig.controller.value(object).is_some(), "it is on its way to the client");
     rig.client_says(client, FromClient::Accept { call });
     assert_eq!(rig.controller.value(object), None);
-    // Answered, but nobody waits for it: it is entrusted to nobody.
+    // The answer comes, and no caller waits for it: nothing is held any more.
     rig.client_says(executor, FromClient::Put { object, value: value("deep"), at: None });
     rig.client_says(executor, FromClient::Enclose { call, item: None, things: vec![thing] });
     rig.client_says(executor, FromClient::Release { thing });

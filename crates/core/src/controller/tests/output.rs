@@ -1,4 +1,4 @@
-//! Who is shown what work prints.
+//! Which client is shown what work prints.
 
 use super::*;
 use crate::output::{AttributedOutput, Audience, OutputSource, PrintedLines, StdStream};
@@ -18,19 +18,20 @@ impl Rig {
         self.worker_says(worker, FromWorker::Printed { source, output });
     }
 
-    /// ... which shows this client that this was printed: under which name, and where.
+    /// Takes the next effect, which must show this output to this client. Returns the name and the
+    /// host under which it is shown.
     fn is_shown(&mut self, client: Session, from: OutputSource, text: &str) -> (String, String) {
         let ToClient::Printed(AttributedOutput { source, name, hostname, output: shown }) =
             self.next_to_client(client)
         else {
-            panic!("a client is shown something")
+            panic!("a client is shown output")
         };
         assert_eq!((source, shown), (from, output(text)), "nothing is lost on the way");
         (name.to_string(), hostname.to_string())
     }
 }
 
-/// A client that wants to see what its work prints, and a worker.
+/// Returns a rig, with a client that wants to see what its work prints, and a worker.
 fn rig() -> (Rig, Session, Session) {
     let mut rig = Rig::new();
     let client = rig.client(1);
@@ -104,7 +105,7 @@ fn whoever_created_an_actor_is_shown_what_it_prints_by_its_name_or_class() {
     };
     let spec = ActorSpec { name: Some("bob".into()), ..actor_with(8, detached.clone()) };
     let named = rig.create(client, worker, spec);
-    // Somebody else finds it: it is still its creator's.
+    // Another client finds the actor by its name. Its output still goes to its creator.
     let other = rig.client(3);
     rig.shows_output(other, Audience::Me);
     let spec = ActorSpec { name: Some("bob".into()), ..actor_with(9, detached) };
@@ -112,7 +113,7 @@ fn whoever_created_an_actor_is_shown_what_it_prints_by_its_name_or_class() {
     rig.effects.clear();
     rig.prints(worker, OutputSource::Actor(named), "two");
     assert_eq!(rig.is_shown(client, OutputSource::Actor(named), "two").0, "bob");
-    // It lives on when its creator has left, and is shown to nobody.
+    // The actor lives on when its creator has left. Its output is shown to no client.
     rig.dies(client);
     rig.effects.clear();
     assert!(rig.controller.actor_status(named.actor).is_ok());
@@ -131,7 +132,8 @@ fn work_of_an_executor_is_shown_to_whoever_sees_what_runs_there() {
     rig.submit(executor, task(2));
     let inner = rig.assigns(worker, 2);
     rig.effects.clear();
-    // The executor runs something of another client's next; what was submitted before is not that one's.
+    // The executor then runs a task of another client. Work that it submitted before still belongs
+    // to the first client.
     let other = rig.client(4);
     rig.shows_output(other, Audience::Me);
     rig.submit(other, task(3));
@@ -147,7 +149,7 @@ fn work_of_an_executor_is_shown_to_whoever_sees_what_runs_there() {
     rig.effects.clear();
     rig.prints(worker, OutputSource::Actor(made), "made");
     rig.is_shown(other, OutputSource::Actor(made), "made");
-    // What is a part of nothing that is known is shown to nobody.
+    // Output of work that belongs to no known task is shown to no client.
     let unknown = AttemptId { task: task_id(9), attempt: Attempt(1) };
     rig.shows_output(executor, Audience::OfSource(OutputSource::Task(unknown)));
     rig.submit(executor, task(5));

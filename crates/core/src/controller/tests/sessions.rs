@@ -1,4 +1,4 @@
-//! Sessions: who is here, and what goes with them.
+//! Sessions: joining, fencing, watching, and what ends with a session.
 
 use super::*;
 
@@ -88,7 +88,7 @@ fn a_session_that_watches_itself_ends_without_harm() {
     let mut rig = Rig::new();
     let (client, worker) = (rig.client(1), rig.worker(2, 1));
     rig.client_says(client, FromClient::Watch { session: client });
-    rig.nothing_left(); // It lives, and there is nothing to say.
+    rig.nothing_left(); // The session is open, so there is no answer.
     rig.worker_says(worker, FromWorker::Watch { session: worker });
     let watched = ToWorker::Watched { session: worker, alive: true };
     assert_eq!(rig.next_to_worker(worker), watched);
@@ -106,16 +106,16 @@ fn the_tasks_of_a_client_that_ended_say_so() {
     let running = rig.assigns(worker, 1);
     rig.submit(client, task(2));
     for number in [1, 2] {
-        rig.submit(other, task(number)); // Whoever else waits for it is told.
+        rig.submit(other, task(number)); // Every submitter learns of the end.
     }
     rig.effects.clear();
     rig.dies(client);
     rig.next_to_worker(worker);
-    let told = rig.ends(other, 2).unwrap_err();
-    assert_eq!(told.kind(), ErrorKind::Cancelled);
+    let error = rig.ends(other, 2).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Cancelled);
     let expected = format!("task {} (add) was stopped: its client ended", task_id(2));
-    assert_eq!(told.message(), expected);
+    assert_eq!(error.message(), expected);
     rig.end(worker, running, AttemptEnd::Cancelled, None);
-    let told = rig.ends(other, 1).unwrap_err();
-    assert!(told.message().ends_with("was stopped: its client ended"), "{told}");
+    let error = rig.ends(other, 1).unwrap_err();
+    assert!(error.message().ends_with("was stopped: its client ended"), "{error}");
 }

@@ -1,4 +1,5 @@
-//! Items: who holds them, who hears of them, and who is told how many were taken.
+//! Streams: which session gets and holds an item, how many items a worker learns were taken, and
+//! how lost items are recomputed.
 
 use super::*;
 
@@ -85,7 +86,7 @@ fn whoever_has_a_task_is_told_what_was_taken_also_of_an_earlier_attempt() {
     let again = rig.assigns(worker, 1);
     assert_eq!(rig.next_to_worker(worker), ToWorker::Took { attempt: again, count: 2 });
     gives(&mut rig, worker, again, None, 0);
-    assert_eq!(rig.next_to_client(client), yielded(1, 0), "who counts is the client");
+    assert_eq!(rig.next_to_client(client), yielded(1, 0), "the client does the counting");
 }
 
 #[test]
@@ -136,7 +137,7 @@ fn an_item_that_is_too_large_is_an_item_that_says_so() {
     let attempt = rig.assigns(worker, 1);
     gives(&mut rig, worker, attempt, None, 0);
     let ToClient::Yielded { value: Err(error), .. } = rig.next_to_client(client) else {
-        panic!("it is an item all the same")
+        panic!("the client gets an item all the same")
     };
     assert_eq!(error.kind(), ErrorKind::TooLarge);
 }
@@ -155,7 +156,7 @@ fn a_stream_needs_room_one_result_and_somebody_to_take_its_items() {
         rig.submit(client, spec);
         let error = rig.ends(client, number).unwrap_err();
         assert!(matches!(error.kind(), ErrorKind::Invalid | ErrorKind::TooLarge), "{error}");
-        rig.effects.clear(); // How many submissions are welcome.
+        rig.effects.clear(); // A promise of more room.
     }
     let error = rig.submit_ownerless(stream(4)).unwrap_err();
     assert!(error.message().contains("a client that is connected"), "{error}");
@@ -179,18 +180,18 @@ fn items_that_were_lost_are_waited_for_while_their_stream_is_tried_again() {
     rig.dies(worker);
     let worker = rig.worker(4, 1);
     rig.effects.clear();
-    stored::looks(&mut rig, other, items[1]);
+    copies::looks(&mut rig, other, items[1]);
     rig.nothing_left();
     rig.pass(RETRY_DELAY * 2);
     let attempt = rig.assigns(worker, 1);
     gives_stored(&mut rig, worker, attempt, 0);
     rig.nothing_left();
     gives_stored(&mut rig, worker, attempt, 1);
-    assert_eq!(stored::found(&mut rig, other).unwrap(), worker);
-    // Of what it gave, what is lost now has to wait for its end.
-    stored::loses(&mut rig, worker, items[0]);
-    stored::looks(&mut rig, other, items[0]);
-    let error = stored::found(&mut rig, other).unwrap_err();
+    assert_eq!(copies::found(&mut rig, other).unwrap(), worker);
+    // An item that the running attempt has yielded is not recomputed before that attempt ends.
+    copies::loses(&mut rig, worker, items[0]);
+    copies::looks(&mut rig, other, items[0]);
+    let error = copies::found(&mut rig, other).unwrap_err();
     assert!(error.message().contains("still runs"), "{error}");
 }
 
@@ -203,12 +204,12 @@ fn items_that_were_lost_are_made_anew_by_a_stream_that_has_ended_and_nobody_take
     let items = [0, 1, 2].map(|index| gives_stored(&mut rig, worker, attempt, index));
     rig.finish(worker, attempt);
     rig.ends(client, 1).unwrap();
-    stored::released(&mut rig, client, items[0]);
+    copies::released(&mut rig, client, items[0]);
     assert_eq!(rig.next_to_worker(worker), ToWorker::Forget { object: items[0] });
     for item in &items[1..] {
-        stored::loses(&mut rig, worker, *item);
+        copies::loses(&mut rig, worker, *item);
     }
-    stored::looks(&mut rig, other, items[2]);
+    copies::looks(&mut rig, other, items[2]);
     let attempt = rig.assigns(worker, 1);
     assert_eq!(attempt.attempt, Attempt(2));
     for (index, item) in items.iter().enumerate() {
@@ -217,7 +218,7 @@ fn items_that_were_lost_are_made_anew_by_a_stream_that_has_ended_and_nobody_take
             assert_eq!(
                 rig.next_to_worker(worker),
                 ToWorker::Forget { object: *item },
-                "nobody holds it"
+                "nothing holds it"
             );
         }
         let took = ToWorker::Took { attempt, count: index as u32 + 1 };
@@ -225,21 +226,21 @@ fn items_that_were_lost_are_made_anew_by_a_stream_that_has_ended_and_nobody_take
             assert_eq!(rig.next_to_worker(worker), took, "there is room for the next");
         }
     }
-    assert_eq!(stored::found(&mut rig, other).unwrap(), worker);
+    assert_eq!(copies::found(&mut rig, other).unwrap(), worker);
     rig.effects.clear();
     rig.finish(worker, attempt);
     assert_eq!(rig.controller.copies(items[1]).unwrap()[0].worker, worker);
-    // What is given up is given up for good when the stream gives less than it did.
-    stored::loses(&mut rig, worker, items[2]);
-    stored::looks(&mut rig, other, items[2]);
+    // An item stays lost if the stream yields fewer items than before.
+    copies::loses(&mut rig, worker, items[2]);
+    copies::looks(&mut rig, other, items[2]);
     let attempt = rig.assigns(worker, 1);
     rig.finish(worker, attempt);
-    let error = stored::found(&mut rig, other).unwrap_err();
-    assert!(error.message().contains("not given again"), "{error}");
+    let error = copies::found(&mut rig, other).unwrap_err();
+    assert!(error.message().contains("not yielded again"), "{error}");
     for item in &items[1..] {
-        stored::released(&mut rig, client, *item);
+        copies::released(&mut rig, client, *item);
     }
     rig.effects.clear();
-    stored::released(&mut rig, client, ObjectId::of(task_id(1), 0));
+    copies::released(&mut rig, client, ObjectId::of(task_id(1), 0));
     assert_eq!(rig.controller.holds().all_things().count(), 0);
 }

@@ -1,4 +1,5 @@
-//! Tasks and their attempts: from submission to exactly one end.
+//! Tasks and their attempts, from submission to exactly one end, and warnings about tasks that
+//! wait.
 
 use super::*;
 
@@ -81,7 +82,7 @@ fn whoever_submitted_a_task_too_is_told_how_it_ends_when_its_owner_is_gone() {
     assert_eq!(queued.kind(), ErrorKind::Cancelled);
     rig.end(worker, running[0], AttemptEnd::Cancelled, None);
     assert_eq!(rig.ends(other, 1).unwrap_err().kind(), ErrorKind::Cancelled);
-    rig.finish(worker, running[1]); // It was done before it heard.
+    rig.finish(worker, running[1]); // It finished before the cancellation reached it.
     assert_eq!(rig.ends(other, 2), Ok(vec![value("done")]));
     for number in 1..=3 {
         assert!(rig.holds(other, Referent::Object(ObjectId::of(task_id(number), 0))));
@@ -172,7 +173,7 @@ fn what_user_code_raises_is_final_unless_its_class_is_to_be_retried() {
 }
 
 #[test]
-fn what_is_a_kind_of_a_class_that_is_retried_is_retried() {
+fn a_subclass_of_an_exception_class_that_is_retried_is_retried() {
     let retry_on = RetryOn::Classes(vec!["LookupError".into()]);
     let raised = |bases: &[&str]| {
         let bases = bases.iter().map(|base| (*base).to_owned()).collect();
@@ -193,7 +194,7 @@ fn a_task_gets_the_values_it_waited_for() {
     assert_eq!(rig.why_waits(2), "1 values that it needs");
     rig.nothing_left();
 
-    // The client lets go at once: the task that waits holds what it needs.
+    // The client releases the object at once. The waiting task holds it.
     let fed = Referent::Object(ObjectId::of(task_id(1), 0));
     rig.client_says(client, FromClient::Release { thing: fed });
     rig.finish(worker, feeder);
@@ -244,7 +245,7 @@ fn cancel_racing_completion_ends_once() {
     rig.client_says(client, cancel.clone());
     assert_eq!(rig.next_to_worker(worker), ToWorker::CancelAttempt { attempt, mode });
 
-    rig.finish(worker, attempt); // It was done before it heard.
+    rig.finish(worker, attempt); // It finished before the cancellation reached it.
     assert_eq!(rig.ends(client, 1), Ok(vec![value("done")]));
     rig.client_says(client, cancel);
     let counters = rig.controller.counters();
@@ -279,7 +280,7 @@ fn stale_reports_change_nothing() {
     let other = rig.worker(3, 1);
 
     rig.finish(worker, old);
-    rig.finish(other, current); // It never had it.
+    rig.finish(other, current); // This worker never had the attempt.
     assert_eq!(rig.state_of(1), TaskState::Assigned);
     rig.finish(worker, current);
     rig.ends(client, 1).unwrap();
@@ -303,7 +304,7 @@ fn blocked_task_lends_its_cpu() {
     rig.submit(client, task(3));
     rig.finish(worker, child);
     rig.ends(client, 2).unwrap();
-    rig.nothing_left(); // The account is even again, and nothing is free.
+    rig.nothing_left(); // The account is balanced again, and no CPU is free.
     rig.finish(worker, parent);
     rig.ends(client, 1).unwrap();
     rig.assigns(worker, 3);
@@ -331,7 +332,7 @@ fn short_tasks_wait_in_a_backlog_and_take_over_the_grant() {
     rig.ends(client, 2).unwrap();
     assert_eq!(rig.state_of(3), TaskState::Running);
 
-    // Another worker is idle: what has not started is asked back for it, at no cost.
+    // Another worker is idle: the task that has not started is taken back for it, at no cost.
     let idle = rig.worker(3, 1);
     assert_eq!(rig.next_to_worker(worker), ToWorker::TakeBack(fourth));
     rig.nothing_left();
@@ -356,7 +357,7 @@ fn what_was_asked_back_too_late_runs_where_it_is() {
     rig.worker(3, 1);
     assert_eq!(rig.next_to_worker(worker), ToWorker::TakeBack(third));
 
-    rig.end(worker, second, done(), Some(third)); // It has started, and does not go back.
+    rig.end(worker, second, done(), Some(third)); // The third has started, and does not go back.
     rig.ends(client, 2).unwrap();
     rig.finish(worker, third);
     rig.ends(client, 3).unwrap();
@@ -381,7 +382,7 @@ fn a_worker_whose_only_slot_is_blocked_gets_no_backlog() {
     let second = rig.assigns(worker, 2);
     let third = rig.backlogs(worker, 3);
 
-    // Its CPU is free now, its GPU is not: what waits for it has to wait here.
+    // The CPU is lent now, the GPU is not. Tasks that need the GPU wait with the controller.
     rig.worker_says(worker, FromWorker::Blocked { attempt: second });
     rig.nothing_left();
     rig.worker_says(worker, FromWorker::Refused { attempt: third, reason: Refusal::TakenBack });
@@ -412,7 +413,7 @@ fn infeasible_resources_are_named_in_status() {
     rig.submit(client, task_with(2, asking(Resources::one_cpu().with_gpus(Amount::ONE))));
     assert_eq!(rig.why_waits(2), "no worker offers gpu");
     rig.submit(client, task(3));
-    rig.assigns(worker, 3); // What can run is not held up by what cannot.
+    rig.assigns(worker, 3); // Work that cannot run does not hold up work that can.
     rig.nothing_left();
 }
 
@@ -428,7 +429,8 @@ fn whoever_waits_for_long_for_what_no_worker_could_run_is_told_once() {
     rig.submit(client, large(1));
     rig.submit(client, large(2));
     rig.pass(5 * SECOND);
-    // This one is only busy: nobody is told of what waits for its turn.
+    // The worker is only busy for these tasks. No session is warned of work that waits for its
+    // turn.
     rig.submit(other, task(3));
     let running = rig.assigns(worker, 3);
     rig.submit(other, task(4));
@@ -437,7 +439,7 @@ fn whoever_waits_for_long_for_what_no_worker_could_run_is_told_once() {
 
     rig.pass(SECOND);
     let ToClient::Warning { words } = rig.next_to_client(client) else {
-        panic!("it waited for 10 s")
+        panic!("the task waited for 10 s")
     };
     assert_eq!(
         words,
@@ -448,7 +450,7 @@ fn whoever_waits_for_long_for_what_no_worker_could_run_is_told_once() {
 
     rig.submit(other, large(5));
     rig.pass(20 * SECOND);
-    assert!(matches!(rig.next_to_client(other), ToClient::Warning { .. }), "it was not told yet");
+    assert!(matches!(rig.next_to_client(other), ToClient::Warning { .. }), "its first warning");
     rig.nothing_left();
     rig.finish(worker, running);
     rig.ends(other, 3).unwrap();
@@ -477,7 +479,7 @@ fn a_warning_comes_on_time_whatever_waited_before() {
     let worker = rig.worker(3, 1);
     rig.submit(other, task(1));
     rig.assigns(worker, 1);
-    rig.submit(other, task(2)); // It waits for its turn, and could run.
+    rig.submit(other, task(2)); // This task could run, and waits for its turn.
     let large = |number| {
         let resources = Resources::cpus(8);
         task_with(number, TaskOptions { resources, ..TaskOptions::default() })
@@ -488,7 +490,7 @@ fn a_warning_comes_on_time_whatever_waited_before() {
     }
     rig.pass(7 * SECOND - Duration::from_millis(1));
     rig.nothing_left();
-    rig.pass(Duration::from_millis(1)); // The first was submitted after 3 s.
+    rig.pass(Duration::from_millis(1)); // The first large task was submitted after 3 s.
     assert!(matches!(rig.next_to_client(client), ToClient::Warning { .. }));
     rig.pass(3 * SECOND - Duration::from_millis(1));
     rig.nothing_left();
@@ -498,7 +500,7 @@ fn a_warning_comes_on_time_whatever_waited_before() {
 }
 
 #[test]
-fn what_was_warned_of_is_not_looked_at_each_time_that_more_of_it_comes() {
+fn work_that_was_warned_of_is_not_checked_again_each_time_more_of_it_comes() {
     let mut rig = Rig::new();
     let client = rig.client(1);
     rig.worker(3, 1);
@@ -518,7 +520,7 @@ fn what_was_warned_of_is_not_looked_at_each_time_that_more_of_it_comes() {
 }
 
 #[test]
-fn what_a_task_needs_and_is_gone_is_named_for_people() {
+fn an_error_names_the_missing_value_that_the_task_needs() {
     let mut rig = Rig::new();
     let client = rig.client(1);
     let gone = crate::id::ObjectId::of(task_id(9), 0);

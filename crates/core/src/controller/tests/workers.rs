@@ -1,4 +1,4 @@
-//! Workers: what they say, and what happens when they go.
+//! Workers: suspicion, refusals, draining, loss, and the shutdown of the controller.
 
 use super::*;
 use crate::message::SystemLimit;
@@ -14,7 +14,7 @@ fn a_suspect_worker_gets_no_new_work_and_is_trusted_again() {
     rig.nothing_left();
 
     rig.silent.clear();
-    rig.pass(5 * SECOND); // Pinged at 20, and answers.
+    rig.pass(5 * SECOND); // Pinged at 20, and answered.
     assert_eq!(rig.controller.list_workers()[0].state, WorkerState::Healthy);
     rig.assigns(worker, 1);
     rig.nothing_left();
@@ -66,7 +66,7 @@ fn refused_work_costs_nothing() {
     rig.submit(client, once(1));
     let attempt = rig.assigns(worker, 1);
     rig.worker_says(worker, FromWorker::Refused { attempt, reason: Refusal::Full });
-    rig.nothing_left(); // The worker could not start an executor: it is left alone for a while.
+    rig.nothing_left(); // The worker could not start an executor, so it is paused.
 
     rig.pass(rig.controller.config().full_pause);
     let again = rig.assigns(worker, 1);
@@ -91,7 +91,7 @@ fn work_that_waits_says_what_its_worker_lacks() {
     assert!(why.starts_with("no worker can start an executor: "), "{why}");
     assert!(why.ends_with("it has no file descriptor left (`ulimit -n` is the limit)"), "{why}");
 
-    // Another that starts it is no reason to wait; what it says itself then counts.
+    // After a pause the worker starts an executor, so what it lacked is no longer the reason.
     rig.pass(rig.controller.config().full_pause);
     let again = rig.assigns(worker, 1);
     rig.worker_says(worker, FromWorker::Started { attempt: again });
@@ -111,7 +111,7 @@ fn a_worker_that_is_full_twice_is_left_alone_until_the_later_pause_is_over() {
     rig.pass(3 * SECOND);
     rig.worker_says(worker, full(second));
     rig.pass(4 * SECOND - Duration::from_millis(1));
-    rig.nothing_left(); // The first pause was over at 4, the second is at 7.
+    rig.nothing_left(); // The first pause ended at 4 s, the second ends at 7 s.
     rig.pass(Duration::from_millis(1));
     rig.assigns(worker, 2);
     rig.assigns(worker, 1);
@@ -129,7 +129,7 @@ fn a_preempted_task_runs_elsewhere_at_no_cost() {
     rig.worker_says(leaving, FromWorker::Started { attempt });
     rig.nothing_left();
 
-    // Its grace is over: the worker killed the attempt, and gives it back.
+    // The grace is over: the worker killed the attempt, and gives the task back.
     rig.worker_says(leaving, FromWorker::Refused { attempt, reason: Refusal::Draining });
     rig.assigns(staying, 1);
     rig.nothing_left();
@@ -195,7 +195,7 @@ fn a_controller_that_winds_up_has_every_worker_finish_and_takes_nothing_new() {
     rig.submit(client, task(4));
     let refused = rig.ends(client, 4).unwrap_err();
     assert_eq!((refused.kind(), refused.may_have_run()), (ErrorKind::Unavailable, false));
-    assert!(refused.message().contains("about to end"), "{refused}");
+    assert!(refused.message().contains("shutting down"), "{refused}");
     assert_eq!(rig.submit_ownerless(task(5)).unwrap_err().kind(), ErrorKind::Unavailable);
     let detached = ActorOptions { lifetime: Lifetime::Detached, ..ActorOptions::default() };
     let create = ActorSpec { name: Some("taken?".into()), ..actor_with(7, detached) };

@@ -14,7 +14,7 @@ fn calls_reach_an_actor_one_at_a_time_and_in_order() {
     rig.call_ends(executor, 12, value());
     assert_eq!(rig.take(), [answered(12, value()), calls(executor, method(11))]);
 
-    // Calls that went direct are reported to the controller in batches.
+    // Direct calls are reported to the controller in batches.
     rig.call_ends(executor, 11, value());
     assert_eq!(rig.take(), [answered(11, value())]);
     rig.pass(SECOND);
@@ -35,7 +35,7 @@ fn an_executor_has_the_next_calls_before_it_needs_them_and_no_more() {
         rig.call(method(number.into()), number);
     }
     let given: Vec<Effect> = (0..=16).map(|number| calls(executor, method(number))).collect();
-    assert_eq!(rig.take(), given, "one runs, 16 are ahead, two wait");
+    assert_eq!(rig.take(), given, "one runs, 16 are prefetched, two wait");
     rig.call_ends(executor, 0, value());
     assert_eq!(rig.take(), [answered(0, value()), calls(executor, method(17))]);
 }
@@ -78,13 +78,13 @@ fn a_call_ahead_that_is_cancelled_is_answered_at_once_and_its_turn_passes() {
     assert_eq!(
         *stop,
         Effect::Interrupt { executor, task: task_id(2), alone: false },
-        "nothing else is killed"
+        "no executor is killed"
     );
     assert_eq!(error.kind(), ErrorKind::Cancelled);
     rig.call_ends(executor, 1, value());
     assert_eq!(rig.take(), [answered(1, value())]);
     rig.call_ends(executor, 2, value());
-    assert_eq!(rig.take(), [], "it has been answered");
+    assert_eq!(rig.take(), [], "the call was answered before");
     rig.call_ends(executor, 3, value());
     assert_eq!(rig.take(), [answered(3, value())]);
 }
@@ -95,7 +95,7 @@ fn a_caller_is_parked_until_it_is_known_to_live_and_fenced_if_it_does_not() {
     let executor = rig.host(ActorOptions::default());
     rig.call(method(1), 0);
     rig.call(method(2), 1);
-    assert_eq!(rig.take(), [tell(FromWorker::Watch { session: CALLER })], "asked once");
+    assert_eq!(rig.take(), [tell(FromWorker::Watch { session: CALLER })], "the worker asks once");
     rig.controller_says(ToWorker::Watched { session: CALLER, alive: false });
     assert_eq!(rig.take(), [Effect::FenceCaller(CALLER)]);
     assert_eq!(rig.worker.counters().fenced, 2);
@@ -105,7 +105,8 @@ fn a_caller_is_parked_until_it_is_known_to_live_and_fenced_if_it_does_not() {
     assert_eq!(rig.take(), [calls(executor, method(3))]);
 }
 
-/// A worker that parks two calls of a caller, whose number 0 and 1 they are; number 2 was one too many.
+/// A worker with two parked calls of a caller, numbers 0 and 1. It rejected number 2, above the
+/// limit.
 fn crowded() -> (Rig, ExecutorId) {
     let config = Config { spare_executors: 0, max_parked_messages: 2, ..Config::default() };
     let mut rig = Rig::with(config);
@@ -113,7 +114,7 @@ fn crowded() -> (Rig, ExecutorId) {
     for number in 0..3 {
         rig.call(method(number.into()), number);
     }
-    let [watch, refused] = &rig.take()[..] else { panic!("it asks, and refuses the third") };
+    let [watch, refused] = &rig.take()[..] else { panic!("it asks, and rejects the third") };
     assert_eq!(*watch, tell(FromWorker::Watch { session: CALLER }));
     let Effect::ToCaller { message: FromHost::CallEnded { attempt, outcome, .. }, .. } = refused
     else {
@@ -141,9 +142,9 @@ fn a_call_that_waits_for_the_word_on_its_caller_can_be_cancelled_however_many_wa
             if *attempt == tried(1) && outcome.as_ref().is_err_and(|error| error.kind() == ErrorKind::Cancelled))
     };
     assert_eq!(effects.iter().filter(|effect| ended(effect)).count(), 1, "{effects:?}");
-    assert_eq!(rig.worker.counters().stale, 0, "the refused call was answered: nothing to stop");
+    assert_eq!(rig.worker.counters().stale, 0, "the rejected call was answered before");
 
-    // The number of the refused call is used up.
+    // The number of the rejected call is used up.
     rig.call(method(3), 3);
     assert_eq!(rig.take(), [calls(executor, method(3))]);
 }
@@ -183,7 +184,7 @@ fn the_calls_of_a_caller_go_with_its_session() {
     assert_eq!(rig.take(), [Effect::FenceCaller(CALLER), interrupt(1), interrupt(2)]);
     rig.call_ends(executor, 1, value());
     rig.call_ends(executor, 2, value());
-    assert_eq!(rig.take(), [], "nobody wants the answers");
+    assert_eq!(rig.take(), [], "no caller is left");
 }
 
 #[test]
@@ -198,7 +199,7 @@ fn data_that_a_repeated_call_made_is_not_forgotten_with_that_of_the_call_before(
     let effects = rig.take();
     assert_eq!(effects[0], Effect::Retain { object });
     assert!(matches!(effects[1], Effect::ToController(FromWorker::Entrust { .. })));
-    // Said before the controller heard of it: of data that was brought here from elsewhere.
+    // The controller sent this before it heard of the new blob. It is about a copy that was pulled.
     rig.controller_says(ToWorker::Forget { object });
     assert_eq!(rig.take(), []);
     let other = ObjectId::of(task_id(2), 0);
@@ -285,7 +286,7 @@ fn a_call_that_runs_when_its_actor_is_deleted_is_told_so() {
     else {
         panic!("both are answered: {effects:?}")
     };
-    // What its executor said after it was told to die is not heard: the second may have begun.
+    // Messages of a killed executor are ignored, so the second call may have started.
     for message in [ran, ahead] {
         let FromHost::CallEnded { outcome: Err(error), .. } = message else {
             panic!("{message:?}")

@@ -1,8 +1,8 @@
-//! Checkpoints, and actors that end themselves.
+//! Checkpoints, and actors that exit.
 
 use super::*;
 
-/// An actor that is saved after every `calls` calls.
+/// The options of an actor that is saved after every `calls` calls.
 fn saved_every(calls: u32) -> ActorOptions {
     let checkpoints = Some(CheckpointPolicy { every_calls: Some(calls), interval: None });
     ActorOptions { checkpoints, ..ActorOptions::default() }
@@ -75,7 +75,7 @@ fn the_state_is_saved_when_its_time_has_come_if_there_were_calls() {
     let checkpoints = Some(CheckpointPolicy { every_calls: None, interval: Some(SECOND) });
     let executor = rig.host(ActorOptions { checkpoints, ..ActorOptions::default() });
     rig.pass(SECOND);
-    assert_eq!(rig.take(), [], "nothing has happened to it");
+    assert_eq!(rig.take(), [], "there were no calls");
     rig.call(method(1), 0);
     rig.trust_caller();
     rig.call_ends(executor, 1, value());

@@ -1,4 +1,4 @@
-//! Executors: used again, started ahead, ended.
+//! Executors: reuse, spares, deaths.
 
 use super::*;
 use crate::message::SystemLimit;
@@ -56,23 +56,23 @@ fn the_executor_for_the_next_actor_is_started_ahead() {
     let [Effect::Spawn { executor: first, .. }, Effect::Spawn { executor: spare, .. }] =
         make(&mut rig, 1)[..]
     else {
-        panic!("one for it, one for the next")
+        panic!("one for the actor, one spare")
     };
-    // The next takes it before it is up, and has another started.
+    // The next actor takes the spare before it is ready, and another spare starts.
     let [Effect::Spawn { executor: other, .. }] = make(&mut rig, 2)[..] else {
-        panic!("one for the one after it")
+        panic!("one more spare")
     };
     rig.happens(Event::ExecutorReady { executor: spare });
     assert!(matches!(rig.take()[..], [Effect::Construct { executor, .. }] if executor == spare));
     rig.happens(Event::ExecutorReady { executor: first });
     rig.take();
     rig.happens(Event::ExecutorReady { executor: other });
-    assert_eq!(rig.take(), [], "it is idle");
+    assert_eq!(rig.take(), [], "the executor is idle");
     let effects = make(&mut rig, 3);
     let [Effect::Construct { executor, .. }, Effect::Spawn { .. }] = effects[..] else {
         panic!("{effects:?}")
     };
-    assert_eq!(executor, other, "it is there at once");
+    assert_eq!(executor, other, "the idle executor is ready at once");
 }
 
 #[test]
@@ -139,12 +139,12 @@ fn when_memory_runs_short_one_executor_goes_and_says_why() {
     rig.happens(short.clone());
     assert_eq!(rig.take(), [Effect::Kill { executor: second }], "the newest of the same function");
     rig.happens(short);
-    assert_eq!(rig.take(), [], "it may be enough");
+    assert_eq!(rig.take(), [], "one executor is dying, which may be enough");
     rig.dies(second);
     let effects = rig.take();
     let Effect::ToController(FromWorker::Ended { end: AttemptEnd::Lost(error), .. }) = &effects[0]
     else {
-        panic!("it is lost: {effects:?}")
+        panic!("the attempt is lost: {effects:?}")
     };
     assert_eq!((error.kind(), error.may_have_run()), (ErrorKind::Exhausted, true));
     for words in ["120 MiB of 125 MiB", "50 MiB"] {

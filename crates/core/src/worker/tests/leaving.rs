@@ -1,4 +1,4 @@
-//! Workers that leave.
+//! Workers that drain and leave.
 
 use super::*;
 
@@ -33,7 +33,7 @@ fn a_draining_worker_finishes_what_runs_and_leaves() {
 fn a_worker_that_has_nothing_more_to_do_does_not_wait_for_ever_for_its_data_to_be_moved() {
     let mut rig = Rig::new();
     rig.controller_says(ToWorker::Leave);
-    assert_eq!(rig.take(), [], "it was not about to");
+    assert_eq!(rig.take(), [], "the worker does not drain");
     rig.happens(Event::DrainRequested { grace: 20 * SECOND });
     assert_eq!(rig.take(), [tell(FromWorker::Draining), tell(FromWorker::Emptied)]);
     for number in 1..=6 {
@@ -47,7 +47,7 @@ fn a_worker_that_has_nothing_more_to_do_does_not_wait_for_ever_for_its_data_to_b
     }
     assert_eq!(rig.take(), LEAVES);
     rig.controller_says(ToWorker::Leave);
-    assert_eq!(rig.take(), [], "it said so");
+    assert_eq!(rig.take(), [], "the worker leaves once");
 }
 
 #[test]
@@ -61,7 +61,7 @@ fn what_still_runs_when_the_grace_is_over_goes_back_at_no_cost() {
     assert_eq!(
         rig.take(),
         [Effect::Kill { executor }],
-        "it goes back only when nothing of it runs"
+        "it is given back only when its executor is dead"
     );
     rig.dies(executor);
     assert_eq!(rig.take(), [back, tell(FromWorker::Emptied)]);

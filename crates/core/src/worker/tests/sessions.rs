@@ -1,4 +1,4 @@
-//! The session of a worker, and what it can be asked.
+//! The session of a worker, and queries.
 
 use super::*;
 
@@ -12,14 +12,14 @@ fn a_lease_that_is_over_kills_every_executor_and_forgets_everything() {
     rig.trust_caller();
     rig.take();
 
-    // Thirty seconds, less a tenth, from when the session was asked for.
+    // Thirty seconds, less a tenth, from when the session was requested.
     rig.pass(27 * SECOND);
     let kills = [runs, hosts].map(|executor| Effect::Kill { executor });
     let rest = [Effect::FenceCaller(CALLER), Effect::Stopped(SESSION)];
     assert_eq!(rig.take(), kills.into_iter().chain(rest).collect::<Vec<_>>());
     assert_eq!((rig.worker.session(), rig.worker.load()), (None, (0, 0)));
 
-    rig.ends(runs, 1, Ok(vec![value()])); // Its last words, and an order that was under way.
+    rig.ends(runs, 1, Ok(vec![value()])); // Late messages, from the executor and the controller.
     rig.assign(task(4), Some(one_cpu()));
     assert_eq!(rig.take(), []);
 }
@@ -56,10 +56,10 @@ fn what_is_looked_for_between_two_sessions_may_be_looked_for_again() {
     assert_eq!(rig.take(), [tell(FromWorker::Locate { object })]);
 
     rig.happens(Event::Fenced { session: SESSION });
-    assert_eq!(rig.take(), [Effect::Stopped(SESSION)], "its store answers whoever waits");
+    assert_eq!(rig.take(), [Effect::Stopped(SESSION)], "the store answers its waiting readers");
     rig.happens(Event::DataMissing { object });
     let [Effect::Located { copies: Err(error), .. }] = &rig.take()[..] else {
-        panic!("nobody can be asked")
+        panic!("there is no controller to ask")
     };
     assert_eq!((error.kind(), error.may_have_run()), (ErrorKind::Unavailable, false));
 }

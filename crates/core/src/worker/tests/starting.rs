@@ -1,9 +1,9 @@
-//! Executors that do not start.
+//! Executors that fail to start.
 
 use super::*;
 
 impl Rig {
-    /// The controller hears from it, and says so.
+    /// Lets the controller ping the worker, so that its lease goes on.
     fn keep_lease(&mut self) {
         for (number, heard) in [(1, 0), (2, 1)] {
             let ping = Ping { number, last_pong: heard };
@@ -12,7 +12,7 @@ impl Rig {
         assert!(self.take().iter().all(|effect| matches!(effect, Effect::Pong(_))));
     }
 
-    /// A task is assigned whose executor dies before it is ready.
+    /// Assigns a task whose executor dies before it is ready. Returns the effects of that death.
     fn fails_to_start(&mut self, number: u128) -> Vec<Effect> {
         self.assign(task(number), Some(one_cpu()));
         let [Effect::Spawn { executor, .. }] = self.take()[..] else {
@@ -41,17 +41,17 @@ fn work_whose_executor_does_not_start_goes_back_and_after_three_the_worker_is_un
     assert_eq!(
         rig.fails_to_start(4),
         [refused(4)],
-        "it was on its way: the worker said so already"
+        "it was on its way, and the worker has reported `Unable` before"
     );
 
-    // It tries by itself, with pauses that double, and says when one has started.
+    // The worker tries by itself, with pauses that double, and reports when one has started.
     for pause in [5, 10] {
         rig.pass(pause * SECOND - Duration::from_millis(1));
         assert_eq!(rig.take(), []);
         rig.pass(Duration::from_millis(1));
         let [Effect::Spawn { executor, .. }] = rig.take()[..] else { panic!("it tries") };
         rig.dies(executor);
-        assert_eq!(rig.take(), [], "the controller knows");
+        assert_eq!(rig.take(), [], "the controller knows already");
     }
     rig.keep_lease();
     rig.pass(20 * SECOND);
@@ -153,7 +153,7 @@ fn of_too_many_runtimes_one_goes_first_of_which_the_controller_knows_nothing() {
             let [Effect::Spawn { executor, .. }] = rig.take()[..] else { panic!("it starts") };
             rig.dies(executor);
             let able = tell(FromWorker::Able { runtime: "python/0".into() });
-            assert!(!rig.take().contains(&able), "it is not tried again by work: {number}");
+            assert!(!rig.take().contains(&able), "an unable runtime is forgotten last: {number}");
         }
     }
 }
@@ -167,11 +167,11 @@ fn a_try_that_takes_long_is_the_only_one() {
     rig.pass(5 * SECOND);
     let [Effect::Spawn { executor, .. }] = rig.take()[..] else { panic!("it tries") };
     rig.pass(10 * SECOND);
-    assert_eq!(rig.take(), [], "it tries already");
+    assert_eq!(rig.take(), [], "an executor is starting already");
     rig.dies(executor);
     rig.keep_lease();
     rig.pass(20 * SECOND);
-    assert!(matches!(rig.take()[..], [Effect::Spawn { .. }]), "it tries once more");
+    assert!(matches!(rig.take()[..], [Effect::Spawn { .. }]), "the worker tries once more");
 }
 
 #[test]

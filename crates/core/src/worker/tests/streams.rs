@@ -59,7 +59,7 @@ fn what_was_taken_is_told_to_the_executor_when_it_has_the_task() {
     rig.controller_says(ToWorker::Took { attempt: tried(1), count: 4 });
     assert_eq!(rig.take(), [took(executor, 1, 4)]);
     rig.controller_says(ToWorker::Took { attempt: tried(1), count: 4 });
-    assert_eq!(rig.take(), [], "it knows");
+    assert_eq!(rig.take(), [], "the executor knows already");
 }
 
 #[test]
@@ -71,13 +71,13 @@ fn items_of_a_direct_call_say_whose_they_are_and_its_end_how_many_there_were() {
     rig.call(stream(method(2)), 1);
     rig.take();
     rig.caller_says(ToHost::Took { call: task_id(2), count: 1 });
-    assert_eq!(rig.take(), [took(executor, 2, 1)], "its executor has it, though it has not begun");
+    assert_eq!(rig.take(), [took(executor, 2, 1)], "the executor has the prefetched call");
     gives(&mut rig, executor, 1, 0);
     assert_eq!(rig.take(), [passed_on(1, Some(CALLER), 0)]);
     rig.call_ends(executor, 1, value());
     let ended = FromHost::CallEnded { attempt: tried(1), outcome: Ok(vec![value()]), items: 1 };
     assert_eq!(rig.take(), [answer(ended)]);
-    // The other is lost with its executor: what it gave is on its way.
+    // The other call is lost with its executor. Its items are on their way.
     gives(&mut rig, executor, 2, 0);
     rig.take();
     rig.caller_says(ToHost::CancelCall { call: task_id(2), mode: CancelMode::Force });

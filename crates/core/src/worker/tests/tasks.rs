@@ -16,7 +16,7 @@ fn the_backlog_takes_over_the_grant() {
     let over = tell(FromWorker::Ended { attempt, end, kept, ran_for, next });
     assert_eq!(rig.take(), [over, started(task_id(2)), run(executor, task(2))]);
 
-    // What has not started can be taken back; what has, cannot.
+    // An attempt that has not started can be taken back; a running one cannot.
     rig.controller_says(ToWorker::TakeBack(tried(2)));
     rig.controller_says(ToWorker::TakeBack(tried(3)));
     assert_eq!(rig.take(), [refused(3, Refusal::TakenBack)]);
@@ -24,7 +24,7 @@ fn the_backlog_takes_over_the_grant() {
 
 #[test]
 fn what_cannot_begin_where_it_is_may_begin_elsewhere_unless_it_is_to_stop() {
-    let error = || Error::unavailable(Ran::No, "its argument did not come");
+    let error = || Error::unavailable(Ran::No, "its argument did not arrive");
     for (number, stop) in [(1, false), (2, true)] {
         let mut rig = Rig::new();
         let executor = rig.start(task(number));
@@ -42,7 +42,7 @@ fn what_cannot_begin_where_it_is_may_begin_elsewhere_unless_it_is_to_stop() {
         let over = FromWorker::Ended { attempt, end, kept, ran_for, next: None };
         assert_eq!(rig.take(), [tell(over)]);
         rig.happens(Event::InputsUnavailable { executor, task, error: error() });
-        assert_eq!(rig.take(), [], "it has ended");
+        assert_eq!(rig.take(), [], "the attempt has ended");
     }
 }
 
@@ -55,7 +55,7 @@ fn the_backlog_goes_back_when_nobody_can_leave_it_a_grant() {
     let blocked = tell(FromWorker::Blocked { attempt: tried(1) });
     assert_eq!(rig.take(), [blocked, refused(2, Refusal::TakenBack)]);
 
-    rig.assign(task(3), None); // It was under way; the one it was to follow waits itself.
+    rig.assign(task(3), None); // It was on its way, but the attempt before it is blocked.
     assert_eq!(rig.take(), [refused(3, Refusal::TakenBack)]);
     rig.happens(Event::Resumed { executor });
     rig.assign(task(4), None);
@@ -71,10 +71,10 @@ fn too_many_may_not_wait_for_others_at_a_time() {
     rig.happens(Event::Blocked { executor: second });
     let refuse = Effect::RefuseBlock { executor: second, task: task_id(2), limit: 1 };
     assert_eq!(rig.take(), [refuse]);
-    rig.happens(Event::Resumed { executor: second }); // Its wait has failed; it was never counted.
+    rig.happens(Event::Resumed { executor: second }); // Its wait failed and was never counted.
     assert_eq!(rig.take(), []);
 
-    // There is room again when one goes on, and when one ends that waits.
+    // There is room again when a blocked task goes on or ends.
     rig.happens(Event::Resumed { executor: first });
     rig.happens(Event::Blocked { executor: second });
     let resumed = tell(FromWorker::Resumed { attempt: tried(1) });
@@ -114,7 +114,7 @@ fn a_cancel_that_is_ignored_ends_in_a_kill_after_the_grace() {
     rig.pass(SECOND);
     assert_eq!(rig.take(), [Effect::Kill { executor }]);
 
-    rig.ends(executor, 1, Ok(vec![value()])); // Who was told to die is not heard.
+    rig.ends(executor, 1, Ok(vec![value()])); // Messages of a killed executor are ignored.
     assert_eq!(rig.take(), []);
     rig.dies(executor);
     assert_eq!(rig.take(), [ended(1, AttemptEnd::Cancelled, 5 * SECOND)]);
@@ -135,7 +135,7 @@ fn a_cancel_in_the_backlog_or_before_the_start_needs_no_kill() {
     }
     rig.happens(Event::ExecutorReady { executor });
     rig.assign(task(3), Some(one_cpu()));
-    assert_eq!(rig.take(), [started(task_id(3)), run(executor, task(3))], "it has another use");
+    assert_eq!(rig.take(), [started(task_id(3)), run(executor, task(3))], "it runs another task");
 }
 
 #[test]
@@ -162,7 +162,7 @@ fn the_grace_of_a_cancel_is_not_cut_short_by_the_timeout() {
     rig.controller_says(ToWorker::CancelAttempt { attempt: tried(1), mode: CancelMode::Graceful });
     assert_eq!(rig.take(), [Effect::Interrupt { executor, task: task_id(1), alone: false }]);
     rig.pass(SECOND);
-    assert_eq!(rig.take(), [], "its timeout is over, its grace is not");
+    assert_eq!(rig.take(), [], "its timeout is over, but not its grace");
     rig.pass(3 * SECOND);
     assert_eq!(rig.take(), []);
     rig.pass(SECOND);
@@ -192,7 +192,7 @@ fn the_timers_of_an_earlier_attempt_do_not_touch_a_later_one() {
 
     start_again(&mut rig, Attempt(2)); // At 1.
     rig.pass(SECOND);
-    assert_eq!(rig.take(), [], "the first would be late now");
+    assert_eq!(rig.take(), [], "the first attempt has no timeout any more");
     rig.pass(SECOND);
     assert_eq!(rig.take(), interrupt);
     rig.ends(executor, 1, Err(raised()));
@@ -202,7 +202,7 @@ fn the_timers_of_an_earlier_attempt_do_not_touch_a_later_one() {
     rig.pass(2 * SECOND);
     assert_eq!(rig.take(), interrupt);
     rig.pass(3 * SECOND);
-    assert_eq!(rig.take(), [], "the second would be killed now");
+    assert_eq!(rig.take(), [], "the second attempt has no grace any more");
     rig.pass(2 * SECOND);
     assert_eq!(rig.take(), [Effect::Kill { executor }]);
 }

@@ -1,5 +1,5 @@
-//! What an executor is told, over a socket that may have no room for it: then it waits, in order, and goes when the
-//! [switchboard] says that there is room.
+//! A socket to an executor that buffers what it has no room for, in order. The buffered bytes are
+//! sent when the [poller](mod@super::executor_poller) reports that there is room.
 
 use super::executor_poller::executor_poller;
 use std::collections::VecDeque;
@@ -10,21 +10,22 @@ use std::sync::{Mutex, MutexGuard};
 /// See the [module](self).
 pub(super) struct BufferedSocket {
     pub socket: UnixStream,
-    /// Its executor's number at the switchboard.
+    /// The key of its executor at the poller.
     line: u64,
     backlog: Mutex<UnsentBytes>,
 }
 
-/// What a socket had no room for.
+/// The bytes that a socket had no room for.
 #[derive(Default)]
 struct UnsentBytes {
     bytes: VecDeque<u8>,
-    /// It is said when there is room. Before the executor is up, and when it is gone, it is not.
+    /// Whether the poller watches for room. It does not before the executor is up, nor after it is
+    /// gone.
     heard: bool,
 }
 
 impl BufferedSocket {
-    /// Over a socket that does not block.
+    /// Wraps a non-blocking socket.
     pub fn new(socket: UnixStream, line: u64) -> BufferedSocket {
         BufferedSocket { socket, line, backlog: Mutex::default() }
     }
@@ -33,7 +34,8 @@ impl BufferedSocket {
         self.backlog.lock().expect("nothing panics under it")
     }
 
-    /// Says this, now or when there is room. Fails if that would never be heard of.
+    /// Sends a frame, now or when there is room. Fails if the poller cannot watch for room, since
+    /// the rest would never be sent.
     pub fn write(&self, frame: &[u8]) -> rustix::io::Result<()> {
         let mut backlog = self.backlog();
         let mut rest = frame;
@@ -42,7 +44,7 @@ impl BufferedSocket {
                 Ok(count) => rest = &rest[count..],
                 Err(error) if error.kind() == ErrorKind::WouldBlock => break,
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(_) => return Ok(()), // It is gone; that is seen elsewhere.
+                Err(_) => return Ok(()), // The executor is gone, which its supervisor notices.
             }
         }
         if rest.is_empty() {
@@ -53,7 +55,7 @@ impl BufferedSocket {
         if begins { executor_poller().poll_writable(self.line, &self.socket) } else { Ok(()) }
     }
 
-    /// There is room in a socket of this executor's: writes what there was none for.
+    /// Sends buffered bytes: a socket of this executor has room.
     pub fn write_unsent(&self) {
         let mut backlog = self.backlog();
         if backlog.bytes.is_empty() {
@@ -64,13 +66,13 @@ impl BufferedSocket {
                 Ok(count) => drop(backlog.bytes.drain(..count)),
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return,
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(_) => backlog.bytes.clear(), // It is gone; that is seen elsewhere.
+                Err(_) => backlog.bytes.clear(), // The executor is gone, which its supervisor notices.
             }
         }
         executor_poller().stop_polling_writable(&self.socket);
     }
 
-    /// From now on it is heard when there is room.
+    /// Starts to watch for room.
     pub fn add_line(&self) -> rustix::io::Result<()> {
         let mut backlog = self.backlog();
         backlog.heard = true;
@@ -80,7 +82,7 @@ impl BufferedSocket {
         }
     }
 
-    /// It is not heard any more.
+    /// Stops watching for room.
     pub fn remove_line(&self) {
         let mut backlog = self.backlog();
         if std::mem::take(&mut backlog.heard) && !backlog.bytes.is_empty() {

@@ -1,13 +1,21 @@
-//! Who reads what executors say. All their pipes are in one epoll set, and one thread at a time reads:
-//! the one that waits for an answer, so that it need not be woken by another; a background thread, where
-//! nobody waits. See [`Desk`] for how the role of the reader passes from one to the other.
+//! Which thread reads the reports of executors.
 //!
-//! Why nothing is left unread: there is a reader, or there was one less than [`RELOOK`] ago, after which the
-//! background thread reads. Why nothing is read by two: the role changes under the desk's lock, and its
-//! holder alone gives it up. Why who waits hears of its answer, whoever reads it: [`Waiter::ring`] marks the
-//! waiter, and then wakes it from wherever it sleeps: from its futex, or, if it has been made the reader, from
-//! the epoll set. Both orders of a ring and of passing the role to a waiter end well: a waiter that was rung
-//! first is not given the role; one that is given it first is woken from the set.
+//! The pipes of all executors are in one epoll set, and one thread at a time reads. If a thread
+//! waits for an answer, it reads itself, so that no other thread has to wake it. If no thread
+//! waits, a background thread reads. See [`ReaderRole`] for how the role passes from one thread to
+//! the next.
+//!
+//! Why no report is left unread: there is a reader, or there was one less than [`RELOOK`] ago,
+//! after which the background thread reads.
+//!
+//! Why no report is read by two threads: the role changes under the lock of [`ReaderRole`], and
+//! only its holder gives it up.
+//!
+//! Why a waiting thread learns of its answer, whichever thread reads it: [`Waiter::notify`] marks
+//! the waiter, and then wakes it from where it sleeps: from its futex, or from the epoll set if it
+//! is the reader. Both orders of a notification and of passing the role to the waiter end well. A
+//! waiter that was notified first is not given the role. A waiter that was given the role first is
+//! woken from the set.
 
 use super::output_reader::OutputReader;
 use super::reader_role::{Reader, ReaderRole, WakeAction};
@@ -28,17 +36,17 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, Once};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// So long after the last reader left, the background thread reads.
+/// How long after the last reader left the background thread starts to read.
 const RELOOK: Duration = Duration::from_millis(1);
-/// How much is read at a time.
+/// How many bytes are read at a time.
 pub(super) const READ_BYTES: usize = 64 << 10;
-/// How many executors have their turn before who waits looks for its own answer.
+/// How many executors are handled before a waiting thread checks for its own answer.
 const MAX_EVENTS: usize = 64;
-/// It is looked at the time so often, at least.
+/// Re-check the clock at least this often.
 const LONGEST: Duration = Duration::from_secs(60 * 60);
-/// What is not about an executor, but wakes the reader.
+/// The key of the event that only wakes the reader.
 const KICK: u64 = 0;
-/// Marks what is about room for what an executor is told.
+/// Marks the keys of sockets that are watched for room.
 const ROOM: u64 = 1 << 63;
 
 /// See the [module](self).
@@ -48,24 +56,25 @@ pub(super) struct ExecutorPoller {
     next_line: AtomicU64,
     readers: Mutex<Map<u64, Arc<OutputReader>>>,
     buffer: Mutex<Box<[u8]>>,
-    /// Of whoever waits and reads.
+    /// The polling state of the waiting thread that reads.
     spin: Mutex<Spin>,
     role: Mutex<ReaderRole<Arc<Waiter>>>,
-    /// The role is free, and the background thread has stopped looking.
+    /// Wakes the background thread, which is away, when the role is free.
     free: Condvar,
     started: Once,
 }
 
 thread_local! {
+    /// Whether this thread handles events of the epoll set now.
     static READS: Cell<bool> = const { Cell::new(false) };
 }
 
-static SWITCHBOARD: PerProcess<ExecutorPoller> = PerProcess::new();
+static EXECUTOR_POLLER: PerProcess<ExecutorPoller> = PerProcess::new();
 
-/// The one of this process.
+/// Returns the poller of this process, and creates it if there is none.
 pub(super) fn executor_poller() -> &'static ExecutorPoller {
     let board =
-        SWITCHBOARD.get_or_init(|| ExecutorPoller::new().expect("an epoll set can be made"));
+        EXECUTOR_POLLER.get_or_init(|| ExecutorPoller::new().expect("an epoll set can be made"));
     board.started.call_once(|| board.start());
     board
 }
@@ -97,15 +106,15 @@ impl ExecutorPoller {
             }
         };
         let builder = thread::Builder::new().name("marline-executors".into());
-        builder.spawn(run).expect("a thread that reads can be started");
+        builder.spawn(run).expect("the poller's thread can be started");
     }
 
-    /// A number for an executor; never used again.
+    /// Returns a new key for an executor.
     pub fn next_line(&self) -> u64 {
         self.next_line.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Has what an executor answers heard from now on.
+    /// Starts to poll for an executor's reports.
     pub fn add(
         &self,
         line: u64,
@@ -116,14 +125,16 @@ impl ExecutorPoller {
         epoll::add(&self.epoll, answers, EventData::new_u64(line), EventFlags::IN)
     }
 
-    /// It is not heard any more, unless somebody is about to. This must be open: a fork may have it too.
+    /// Stops polling for an executor's reports. A thread that has just seen an event may still
+    /// handle it. `answers` must still be open: a fork may have it too.
     pub fn remove(&self, line: u64, answers: impl AsFd) {
         if self.lines().remove(&line).is_some() {
             let _ = epoll::delete(&self.epoll, answers);
         }
     }
 
-    /// Has it said when there is room for what an executor is told, until that is removed.
+    /// Starts to poll for room in a socket to an executor, until
+    /// [`stop_polling_writable`](Self::stop_polling_writable).
     pub fn poll_writable(&self, line: u64, socket: impl AsFd) -> rustix::io::Result<()> {
         epoll::add(&self.epoll, socket, EventData::new_u64(line | ROOM), EventFlags::OUT)
     }
@@ -140,12 +151,12 @@ impl ExecutorPoller {
         self.role.lock().expect("nothing panics under it")
     }
 
-    /// What the background thread does: reads, or waits for whoever does.
+    /// One step of the background thread: reads, or waits while another thread reads.
     fn look(&self) {
         let role = self.role();
         if role.reader() == Reader::Background {
             drop(role);
-            let _ = self.read(None); // It can only have been interrupted.
+            let _ = self.read(None); // The only possible error is an interruption.
             let then = self.role().background_has_read(|waiter| waiter.try_become_reader());
             return self.carry_out(then);
         }
@@ -155,10 +166,10 @@ impl ExecutorPoller {
         drop(self.free.wait_while(role, |role| role.is_away()));
     }
 
-    /// A thread does not wait any more.
+    /// Ends a thread's wait, and passes on its role.
     fn leaves(&self, waiter: &Arc<Waiter>) {
         let mut role = self.role();
-        // Under the lock, since the role may be passed to it until now.
+        // Under the lock, since another thread may pass the role to it until now.
         let read = waiter.state.fetch_and(!READER, Ordering::AcqRel) & READER != 0;
         let then = match read {
             true => role.release_role(|waiter| waiter.try_become_reader()),
@@ -179,7 +190,8 @@ impl ExecutorPoller {
         }
     }
 
-    /// The same for a thread that waits, which looks for a while before it sleeps.
+    /// Reads as [`read`](Self::read) does, but polls for a while before it sleeps. For a waiting
+    /// thread.
     fn look_and_read(&self, limit: Duration) -> rustix::io::Result<()> {
         let mut spin = self.spin.lock().expect("nothing panics under it");
         let read = spin.look(|| match self.read(Some(Duration::ZERO)) {
@@ -190,7 +202,7 @@ impl ExecutorPoller {
         read.unwrap_or_else(|| self.read(Some(limit))).map(drop)
     }
 
-    /// Reads what executors say next, or until then. Says how much there was.
+    /// Waits for events up to `limit`, and handles them. Returns how many there were.
     fn read(&self, limit: Option<Duration>) -> rustix::io::Result<usize> {
         let limit = limit.map(|limit| Timespec::try_from(limit).expect("it is short"));
         let mut space = [const { MaybeUninit::uninit() }; MAX_EVENTS];
@@ -210,7 +222,7 @@ impl ExecutorPoller {
             match output_reader {
                 Some(output_reader) if line & ROOM != 0 => output_reader.on_writable(),
                 Some(output_reader) => output_reader.on_readable(&mut buffer),
-                None => {} // It was removed after this was seen.
+                None => {} // The executor was removed after its event was seen.
             }
         }
         READS.set(false);
@@ -218,11 +230,11 @@ impl ExecutorPoller {
     }
 }
 
-/// One thread that waits for something, whoever brings it.
+/// A thread that waits for something, whichever thread brings it.
 pub struct Waiter {
-    /// Whether it has come, and whether this thread is the reader.
+    /// Two flags: whether it was notified ([`RUNG`]), and whether it is the reader ([`READER`]).
     state: AtomicU32,
-    /// Where executors are heard, if there are any.
+    /// The poller of this process, if there are executor processes.
     board: Option<&'static ExecutorPoller>,
 }
 
@@ -232,17 +244,17 @@ const READER: u32 = 2;
 /// How a wait ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum WaitOutcome {
-    /// It was rung.
+    /// The waiter was notified.
     Notified,
-    /// The time is over.
+    /// The deadline has passed.
     TimedOut,
-    /// A signal came.
+    /// A signal arrived.
     Interrupted,
 }
 
 impl Default for Waiter {
     fn default() -> Waiter {
-        Waiter { state: AtomicU32::new(0), board: SWITCHBOARD.get() }
+        Waiter { state: AtomicU32::new(0), board: EXECUTOR_POLLER.get() }
     }
 }
 
@@ -255,20 +267,21 @@ impl fmt::Debug for Waiter {
 }
 
 impl Waiter {
-    /// What it waits for has come. Does not block.
+    /// Wakes the thread: what it waits for has come. Does not block.
     pub fn notify(&self) {
         match self.state.fetch_or(RUNG, Ordering::AcqRel) {
             0 => self.wake(),
-            // It looks by itself, if it is this thread.
+            // If the reader is this thread, it checks by itself after handling its events.
             READER if !READS.get() => {
-                let board = self.board.expect("it reads there");
+                let board = self.board.expect("a reader has a poller");
                 let _ = rustix::io::write(&board.kick, &1_u64.to_ne_bytes());
             }
             _ => {}
         }
     }
 
-    /// It waits anew: from now on it is rung again. What rang it before is to be looked at after this.
+    /// Clears the notification, for the next wait. Look for what it announced after this call, not
+    /// before.
     pub fn begin_again(&self) {
         self.state.fetch_and(!RUNG, Ordering::AcqRel);
     }
@@ -277,12 +290,12 @@ impl Waiter {
         let _ = futex::wake(&self.state, futex::Flags::PRIVATE, 1);
     }
 
-    /// Makes it the reader, unless it has no reason to wait.
+    /// Makes this waiter the reader, unless it was notified.
     fn try_become_reader(&self) -> bool {
         self.state.compare_exchange(0, READER, Ordering::AcqRel, Ordering::Acquire).is_ok()
     }
 
-    /// Waits until it is rung.
+    /// Waits until the waiter is notified.
     pub fn wait(self: &Arc<Waiter>, deadline: Instant) -> WaitOutcome {
         let Some(board) = self.board else { return self.wait_until(deadline) };
         board.role().arrives(self, |waiter| waiter.try_become_reader());
@@ -308,7 +321,7 @@ impl Waiter {
                     futex::wait(&self.state, futex::Flags::PRIVATE, state, Some(&left))
                 }
             };
-            // Whatever else it is, it is looked at again.
+            // The loop checks again after anything else.
             if slept == Err(Errno::INTR) {
                 return WaitOutcome::Interrupted;
             }
@@ -334,7 +347,7 @@ mod tests {
                 let rung = rung.clone();
                 threads.spawn(move || {
                     for (round, waiter) in rung {
-                        // Now and then it is asleep by then, in the set or out of it.
+                        // Sometimes the waiter is asleep by then, in the epoll set or on its futex.
                         if (round + number) % 7 == 0 {
                             thread::sleep(Duration::from_micros(round as u64 % 300));
                         }
@@ -350,7 +363,7 @@ mod tests {
                         assert!(waiter.board.is_some());
                         rings.send((round, waiter.clone())).wait().unwrap();
                         if round % 5 == 0 {
-                            // Who gives up leaves in good order, and may come again.
+                            // A waiter that gives up leaves cleanly, and can wait again.
                             waiter.wait(Instant::now() + Duration::from_micros(20));
                         }
                         assert_eq!(waiter.wait(Instant::now() + LONG), WaitOutcome::Notified);
@@ -361,7 +374,7 @@ mod tests {
         });
         let end = Instant::now() + LONG;
         while board.role().reader() != Reader::Background {
-            assert!(Instant::now() < end, "the background thread reads when nobody waits");
+            assert!(Instant::now() < end, "the background thread reads when no thread waits");
             thread::sleep(RELOOK);
         }
     }

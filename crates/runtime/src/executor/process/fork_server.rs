@@ -1,20 +1,22 @@
 //! A fork server: a process of another runtime (Python), warm and with one thread, whose forks are
-//! executors. Starting one costs a fork, not a start of the runtime.
+//! executors. Starting an executor then costs a fork, not a start of the runtime.
 //!
-//! What is said goes over a socket that keeps messages apart, as words:
+//! The messages are words, on a socket that keeps message boundaries:
 //!
-//! | to the server | from it |
-//! |---|---|
-//! | `setup TEXT`, once: what the runtime needs to know, with its standard error from then on | `ready VERSION RUNTIME`: the version of its package, and of the runtime |
-//! | `fork ID VARIABLE`, with the executor's standard input, output and error | `born ID PID` or `failed ID ERRNO` |
-//! | `reap PID`: it is dead, and nobody needs its number any more | `dead PID STATUS` |
+//! - `setup TEXT`, once: what the runtime needs to know, with the standard error to use from then
+//!   on. The reply is `ready VERSION RUNTIME`: the versions of the package and of the runtime.
+//! - `fork ID VARIABLE`, with the executor's standard input, output and error. The reply is `born
+//!   ID PID` or `failed ID ERRNO`.
+//! - `reap PID`: the process is dead, and its id is no longer needed. The reply is `dead PID
+//!   STATUS`.
 //!
-//! The server waits for a fork only when it is told to: until then the number of a dead executor is nobody
-//! else's. It ends when its socket does. If it dies, its forks live on; the next executor gets another.
+//! The server waits for (reaps) a fork only when it receives `reap`. Until then no other process
+//! can get the id of a dead executor. The server ends when its socket closes. If it dies, its forks
+//! live on, and the next executor gets a new server.
 //!
-//! A worker that is told to [checks](Forks::check) its server before it joins: it starts the server, which it needs
-//! anyway, and waits until that is ready. What a server prints before it is set up goes to a file in memory: if the
-//! server dies, that says why.
+//! A worker can [check](ForkServerHandle::check) its server before it joins: it starts the server,
+//! which it needs anyway, and waits until the server is ready. What a server prints before `ready`
+//! goes to a file in memory. If the server dies, that text says why.
 
 use marline_channel::oneshot;
 use marline_core::error::Error;
@@ -38,44 +40,46 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
 use std::time::Duration;
 
-/// How a fork server is started.
+/// How to start a fork server.
 #[derive(Clone, Debug)]
 pub struct ForkServerOptions {
-    /// The scheme of the names of what its forks run, such as `python`.
+    /// The scheme in the names of the functions that its forks run, such as `python`.
     pub runtime: String,
-    /// The program, and what it is started with.
+    /// The program to start.
     pub program: PathBuf,
-    /// Its arguments.
+    /// The arguments of the program.
     pub args: Vec<String>,
-    /// What it is told first; at most 100 KiB.
+    /// The text of the first message, at most 100 KiB.
     pub setup: String,
-    /// Its version.
+    /// The version of its package or language.
     pub version: ForkVersion,
 }
 
-/// What is known of a fork server's version before it starts.
+/// The version of a fork server, before it starts.
 #[derive(Clone, Copy, Debug)]
 pub enum ForkVersion {
-    /// Its package must have this version for a worker to start. The server says which version its language has.
+    /// Its package must have this version, or the worker does not start. The server reports the
+    /// version of its language.
     Package(&'static str),
     /// Its language has this minor version (3.N of Python). Nothing is checked.
     Language(u32),
 }
 
-/// The longest word from a server.
+/// The longest message from a server, in bytes.
 const MAX_WORDS: usize = 256;
-/// The longest message to one.
+/// The longest setup text, in bytes.
 const MAX_SETUP_BYTES: usize = 100 << 10;
-/// A server must be ready within this time for its worker to start. It takes a tenth of a second, or some seconds where
-/// its package comes from a slow disk.
+/// How long a server may take to be ready before its worker fails to start. Usually it takes a
+/// tenth of a second, or some seconds if its package is on a slow disk.
 const START_PATIENCE: Duration = Duration::from_secs(60);
-/// So many of the last lines that a server printed are part of the error, and so many bytes of them.
+/// How many of the last lines that a server printed are part of the error, and the most bytes of
+/// them.
 const LAST_LINES: usize = 5;
 const LAST_BYTES: u64 = 2048;
-/// An executor's standard input, output and error.
+/// The descriptors of a fork: standard input, output and error.
 const DESCRIPTORS: usize = 3;
 
-/// The worker's end of its fork server, which is started when it is needed.
+/// The worker's handle of its fork server. The server starts when it is first needed.
 pub(crate) struct ForkServerHandle {
     how: ForkServerOptions,
     server: Mutex<Option<Arc<ForkServerProcess>>>,
@@ -86,31 +90,31 @@ struct ForkServerProcess {
     pid: Pid,
     asked: Mutex<PendingReplies>,
     has_forked: AtomicBool,
-    /// Who is told whether it has started, until that is known.
+    /// Takes how the start went, until that is known.
     start: Mutex<Option<mpsc::Sender<Start>>>,
-    /// What it prints before it is ready.
+    /// The output of the server before it is ready.
     printed: File,
 }
 
 /// How the start of a server went.
 enum Start {
-    /// It is ready; the versions of its package, and of its runtime.
+    /// The server is ready. The versions are those of its package and of its runtime.
     Ready { package: String, runtime: String },
-    /// It ended instead.
+    /// The server ended instead.
     Ended(io::Result<ExitStatus>),
 }
 
-/// Who waits for an answer.
+/// The callers that wait for a reply of the server.
 #[derive(Default)]
 struct PendingReplies {
     next: u64,
     births: Map<u64, oneshot::Sender<io::Result<Pid>>>,
     deaths: Map<i32, oneshot::Sender<ExitStatus>>,
-    /// The server is gone: there will be no more answers.
+    /// Whether the server is gone, so that no more replies will come.
     over: bool,
 }
 
-/// A fork that lives, or is dead and not reaped.
+/// A forked executor that lives, or is dead and not reaped.
 pub(super) struct Fork {
     pub pid: Pid,
     server: Arc<ForkServerProcess>,
@@ -121,14 +125,15 @@ impl ForkServerHandle {
         ForkServerHandle { how, server: Mutex::default() }
     }
 
-    /// Whether its forks are executors of this runtime: its own, or that in an environment (`python/1f0a`).
+    /// Returns whether the server's forks are executors of this runtime: the server's own runtime,
+    /// or an environment of it (`python/1f0a`).
     pub fn serves(&self, runtime: &str) -> bool {
         let rest = runtime.strip_prefix(&self.how.runtime);
         rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
     }
 
-    /// Starts the server if its worker is to start only with one that works, and waits until it is ready. Says which
-    /// minor version its language has (0 if that makes no sense), or why that worker cannot start.
+    /// If the worker requires a working server, starts it and waits until it is ready. Returns the
+    /// minor version of the server's language (0 if unknown), or why the worker cannot start.
     pub fn check(&self) -> Result<u32, Error> {
         match self.how.version {
             ForkVersion::Package(version) => self.check_within(version, START_PATIENCE),
@@ -145,7 +150,7 @@ impl ForkServerHandle {
         );
         let (server, started) = ForkServerProcess::start(&self.how).map_err(|error| {
             Error::unsupported(format!(
-                "{program}, which is to run tasks in {runtime}, cannot be started: {error}; name another program with \
+                "{program}, which runs the tasks in {runtime}, cannot be started: {error}; name another program with \
                  --{runtime}"
             ))
         })?;
@@ -169,7 +174,7 @@ impl ForkServerHandle {
         };
         let printed = match server.last_lines() {
             lines if lines.is_empty() => "; ".to_owned(),
-            lines => format!("; the last that it printed:\n{lines}\n"),
+            lines => format!("; the last lines that it printed:\n{lines}\n"),
         };
         Err(Error::unsupported(format!(
             "{program} cannot run tasks in {runtime}: {why}{printed}{advice}"
@@ -183,24 +188,26 @@ impl ForkServerHandle {
         descriptors: [BorrowedFd<'_>; DESCRIPTORS],
     ) -> io::Result<Fork> {
         let server = self.server()?;
-        let (tell, told) = oneshot();
+        let (sender, receiver) = oneshot();
         let id = {
             let mut asked = server.asked.lock().expect("nothing panics under it");
             if asked.over {
-                return Err(server.gone());
+                return Err(server.server_gone_error());
             }
             asked.next += 1;
             let id = asked.next;
-            asked.births.insert(id, tell);
+            asked.births.insert(id, sender);
             id
         };
-        server.say(&format!("fork {id} {variable}"), &descriptors).map_err(|_| server.gone())?;
-        let pid = told.await.map_err(|_| server.gone())??;
+        server
+            .say(&format!("fork {id} {variable}"), &descriptors)
+            .map_err(|_| server.server_gone_error())?;
+        let pid = receiver.await.map_err(|_| server.server_gone_error())??;
         Ok(Fork { pid, server })
     }
 
-    /// Ends the server; its forks live on. If the server was killed, another one starts for a moment: it takes away
-    /// what that one left.
+    /// Ends the server. Its forks live on. If the server was killed, starts another for a moment,
+    /// which removes what the killed server left.
     pub fn close(&self) {
         let last = self.server.lock().expect("nothing panics under it").take();
         let server = last.and_then(|last| match last.was_killed() {
@@ -212,7 +219,7 @@ impl ForkServerHandle {
         }
     }
 
-    /// The server that runs, or a new one.
+    /// Returns the running server, or starts a new one.
     fn server(&self) -> io::Result<Arc<ForkServerProcess>> {
         let mut server = self.server.lock().expect("nothing panics under it");
         if let Some(server) = &*server
@@ -227,15 +234,16 @@ impl ForkServerHandle {
 }
 
 impl ForkServerProcess {
-    /// Whether it is gone although it could fork.
+    /// Returns whether the server is gone although it was able to fork.
     fn was_killed(&self) -> bool {
         let over = self.asked.lock().expect("nothing panics under it").over;
         over && self.has_forked.load(Ordering::Relaxed)
     }
 
-    /// Why it does not answer. If it has ever forked, it was killed, and the next one will do. It may have
-    /// forked before it died, so what it was asked for is not asked of that one.
-    fn gone(&self) -> io::Error {
+    /// Returns the error for a server that does not reply. If it has ever forked, it was killed,
+    /// and a new server will work. The server may have forked before it died, so the same request
+    /// is not repeated at the new server.
+    fn server_gone_error(&self) -> io::Error {
         let kind = match self.has_forked.load(Ordering::Relaxed) {
             true => io::ErrorKind::ConnectionReset,
             false => io::ErrorKind::BrokenPipe,
@@ -243,7 +251,7 @@ impl ForkServerProcess {
         io::Error::new(kind, "the process that forks executors is gone")
     }
 
-    /// Starts one; says how to hear whether that worked.
+    /// Starts a server. Also returns a receiver of how the start went.
     fn start(
         how: &ForkServerOptions,
     ) -> io::Result<(Arc<ForkServerProcess>, mpsc::Receiver<Start>)> {
@@ -251,7 +259,8 @@ impl ForkServerProcess {
         let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
         let printed = File::from(memfd_create("marline-forks", MemfdFlags::CLOEXEC)?);
         let mut command = Command::new(&how.program);
-        // A group of its own: an interrupt at a terminal is for us, also while it starts.
+        // The server has a process group of its own, so that an interrupt at the terminal reaches
+        // only the worker, even while the server starts.
         command.args(&how.args).stdin(Stdio::from(theirs)).process_group(0);
         command.stderr(Stdio::from(printed.try_clone()?));
         let child = command.spawn()?;
@@ -268,7 +277,8 @@ impl ForkServerProcess {
         let server = Arc::new(server);
         let setup = &how.setup[..how.setup.len().min(MAX_SETUP_BYTES)];
         let setup = format!("setup {setup}");
-        // If it has died, that is seen next. A process may have closed its standard error.
+        // If the server has died, the listener notices next. The second try is for a process whose
+        // standard error is closed.
         let _ = server.say(&setup, &[stderr()]).or_else(|_| server.say(&setup, &[]));
         let output_reader = server.clone();
         let listen = move || output_reader.listen(child);
@@ -276,21 +286,22 @@ impl ForkServerProcess {
         Ok((server, started))
     }
 
-    /// Tells how the start went, if that is not known yet. Says whether somebody wanted to know.
+    /// Reports how the start went, if that was not reported yet. Returns whether a receiver took
+    /// it.
     fn tell_start(&self, start: Start) -> bool {
         let tell = self.start.lock().expect("nothing panics under it").take();
         tell.is_some_and(|tell| tell.send(start).is_ok())
     }
 
-    /// Passes on what it printed at its start.
+    /// Forwards the output of the server's start to standard error.
     fn pass_on_printed(&self) {
         let mut text = Vec::new();
         if (&self.printed).rewind().is_ok() && (&self.printed).read_to_end(&mut text).is_ok() {
-            let _ = io::stderr().write_all(&text); // Nobody reads it.
+            let _ = io::stderr().write_all(&text); // It may be closed.
         }
     }
 
-    /// The last lines that it printed at its start.
+    /// Returns the last lines of the output of the server's start.
     fn last_lines(&self) -> String {
         let mut text = Vec::new();
         let bytes = self.printed.metadata().map_or(0, |file| file.len());
@@ -314,7 +325,7 @@ impl ForkServerProcess {
         Ok(())
     }
 
-    /// Hears what the server says, until it is gone.
+    /// Handles the messages of the server until it is gone.
     fn listen(&self, mut child: Child) {
         let mut buffer = [0; MAX_WORDS];
         loop {
@@ -328,7 +339,7 @@ impl ForkServerProcess {
                 Err(_) => break,
             }
         }
-        // Dropped outside the lock: whoever waits is told that there is no answer.
+        // Dropped outside the lock: this tells the callers that no reply will come.
         let waiting = {
             let mut asked = self.asked.lock().expect("nothing panics under it");
             std::mem::replace(
@@ -337,7 +348,7 @@ impl ForkServerProcess {
             )
         };
         drop(waiting);
-        // It has ended, or does so now that nobody speaks to it.
+        // The server has ended, or ends now that its socket is closed.
         let status = child.wait();
         let has_started = self.start.lock().expect("nothing panics under it").is_none();
         if !has_started && !self.tell_start(Start::Ended(status)) {
@@ -374,12 +385,12 @@ impl ForkServerProcess {
                     let _ = waiter.send(ExitStatus::from_raw(second as i32));
                 }
             }
-            _ => {} // A later server has more to say.
+            _ => {} // A message of a later version.
         }
     }
 }
 
-/// The second of the numbers of a version: 11 of 3.11.7.
+/// Returns the second number of a version: 11 of 3.11.7.
 fn minor(version: &str) -> u32 {
     version.split('.').nth(1).and_then(|minor| minor.parse().ok()).unwrap_or(0)
 }
@@ -389,19 +400,19 @@ fn number(word: Option<&str>) -> Option<i64> {
 }
 
 impl Fork {
-    /// Has it waited for: it is dead. Says how it ended, if that is known.
+    /// Has the server reap this fork, which is dead. Returns its exit status, if it is known.
     pub async fn reap(self) -> Option<ExitStatus> {
-        let (tell, told) = oneshot();
+        let (sender, receiver) = oneshot();
         let number = self.pid.as_raw_nonzero().get();
         {
             let mut asked = self.server.asked.lock().expect("nothing panics under it");
             if asked.over {
                 return None;
             }
-            asked.deaths.insert(number, tell);
+            asked.deaths.insert(number, sender);
         }
         self.server.say(&format!("reap {number}"), &[]).ok()?;
-        told.await.ok()
+        receiver.await.ok()
     }
 }
 

@@ -1,5 +1,4 @@
-//! How an executor that is a process comes to be: this program started again, or a fork of a
-//! [server](super::forks).
+//! Starts executor processes: this program again, or a fork of a [fork server](super::fork_server).
 
 use super::fork_server::Fork;
 use super::process_watcher::death;
@@ -14,10 +13,10 @@ use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use tokio::signal::unix::{SignalKind, signal};
 
-/// An executor that was started, and is not waited for yet.
+/// An executor process that was started and is not reaped.
 pub(super) struct LaunchedProcess {
     pub pid: Pid,
-    /// Settled when it has ended.
+    /// Settles when the process has ended.
     pub death: oneshot::Receiver<()>,
     process: Process,
 }
@@ -27,9 +26,9 @@ enum Process {
     Fork(Fork),
 }
 
-/// What an executor has from its start.
+/// What an executor process has from its start.
 pub(super) struct LaunchEnvironment {
-    /// What [`VARIABLE`] says.
+    /// The value of [`VARIABLE`].
     pub variable: String,
     pub stdin: UnixStream,
     pub stdout: PipeWriter,
@@ -58,7 +57,7 @@ impl LaunchedProcess {
         match death(pid) {
             Ok(death) => Ok(LaunchedProcess { pid, death, process }),
             Err(error) => {
-                // Nobody would see its end: it ends now.
+                // Its death would go unnoticed, so kill it now.
                 super::end(pid);
                 process.reap().await;
                 Err(error)
@@ -66,7 +65,7 @@ impl LaunchedProcess {
         }
     }
 
-    /// Waits for it: it is dead. Says how it ended, if that is known.
+    /// Reaps the process, which is dead. Returns its exit status, if it is known.
     pub async fn reap(self) -> Option<ExitStatus> {
         self.process.reap().await
     }
@@ -83,8 +82,8 @@ impl Process {
 
 /// Starts this program again.
 fn start_again(launch: &LaunchContext, launch_environment: LaunchEnvironment) -> io::Result<Child> {
-    // A process that was started deaf to its children (SIGCHLD ignored) hears them from now on, and does
-    // not hand that down.
+    // This process may have been started with SIGCHLD ignored. From now on it handles the signal,
+    // and its children do not inherit that it is ignored.
     drop(signal(SignalKind::child())?);
     let mut command = Command::new(this_program()?);
     let mut args = std::env::args_os();
@@ -100,7 +99,8 @@ fn start_again(launch: &LaunchContext, launch_environment: LaunchEnvironment) ->
     command.stdout(launch_environment.stdout).stderr(launch_environment.stderr).spawn()
 }
 
-/// What runs here, to be started again: also when its file was taken away, or replaced by another version.
+/// Returns the program of this process, to start it again. Works even if the file was removed, or
+/// replaced by another version.
 fn this_program() -> io::Result<PathBuf> {
     let path = std::env::current_exe()?;
     Ok(if path.exists() { path } else { "/proc/self/exe".into() })

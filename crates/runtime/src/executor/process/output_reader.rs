@@ -1,8 +1,9 @@
-//! What a worker hears of an executor that is a process: what it answers, by whoever
-//! [reads](super::switchboard), and what it prints, by the threads for input and output.
+//! Reads from an executor process: its reports, by the thread that has the [reader's
+//! role](mod@super::executor_poller), and its output, by the I/O threads.
 //!
-//! What was printed before a task or call ended is its own, and shown before it is known to have ended: who
-//! has read that it ended reads what was printed before anybody hears of the end.
+//! Output that was printed before a task or call ended belongs to it, and is shown before its end
+//! is known. So the thread that reads an end first reads the output up to then, and only then tells
+//! the worker.
 
 use super::Supervisor;
 use super::executor_poller::READ_BYTES;
@@ -23,11 +24,12 @@ use std::time::Instant;
 use tokio::net::unix::pipe;
 use tokio::sync::Notify;
 
-/// How much is read of what an executor prints before others have their turn.
+/// How many bytes of an executor's output are read before other executors have their turn.
 pub(in crate::executor) const TURN_BYTES: usize = 64 << 10;
-/// How much of it is read at a time. It is looked for at every end, and mostly there is nothing.
+/// How many bytes of output are read at a time. Small, since the output is read at the end of every
+/// task, and usually there is none.
 const PIECE_BYTES: usize = 4 << 10;
-/// What is left in a pipe at most, unless somebody with privileges made it larger.
+/// The most bytes that a pipe holds, unless a privileged process made it larger.
 pub(in crate::executor) const PIPE_BYTES: usize = 1 << 20;
 
 /// See the [module](self).
@@ -35,23 +37,23 @@ pub(super) struct OutputReader {
     supervisor: Arc<Supervisor>,
     pipes: Pipes,
     heard: Mutex<ReaderState>,
-    /// It says nothing more, or nonsense.
+    /// Notified when the executor will report nothing more, or reports nonsense.
     pub silent: Notify,
-    /// Lines are to be shown that were not when that was last looked at.
+    /// Notified when lines wait to be shown and did not before.
     lines_begun: Notify,
 }
 
-/// What has come and is not dealt with.
+/// What has arrived and is not handled.
 struct ReaderState {
     read: BytesMut,
     lines: LineBatcher,
-    /// What is passed on to this process's terminal of each of the pipes.
+    /// Forwards each of the two streams to this process's standard error.
     passed_on: [ForwardedStream; 2],
-    /// Whether each of the pipes may have more to say.
+    /// Whether each of the pipes may still have output.
     open: [bool; 2],
 }
 
-/// Where it prints to.
+/// The pipes into which the executor prints.
 pub(super) struct Pipes {
     stdout: pipe::Receiver,
     stderr: pipe::Receiver,
@@ -65,7 +67,7 @@ impl Pipes {
         })
     }
 
-    /// Over when there is something to read.
+    /// Waits until there is something to read.
     async fn readable(&self, open: [bool; 2]) {
         tokio::select! {
             _ = self.stdout.readable(), if open[0] => {}
@@ -74,8 +76,11 @@ impl Pipes {
         }
     }
 
-    /// Reads as far as it has come, and about `most` of each: somebody may print faster than it is read. What
-    /// has come just now may be missed, unless `surely`, which costs system calls also if there is nothing.
+    /// Reads what has arrived, up to about `most` bytes of each pipe: the executor may print faster
+    /// than it is read.
+    ///
+    /// Output that has arrived just now may be missed, unless `surely`. That costs system calls
+    /// even if there is none.
     fn read(
         &self,
         open: &mut [bool; 2],
@@ -120,28 +125,28 @@ impl OutputReader {
         OutputReader { supervisor, pipes, heard: Mutex::new(heard), silent, lines_begun }
     }
 
-    fn heard(&self) -> MutexGuard<'_, ReaderState> {
+    fn lock_state(&self) -> MutexGuard<'_, ReaderState> {
         self.heard.lock().expect("nothing panics under it")
     }
 
-    /// It has said something, or will say nothing more.
+    /// Handles that the executor has sent a report, or will send none any more.
     pub fn on_readable(&self, buffer: &mut [u8]) {
-        if self.hear(&mut self.heard(), buffer) == Speech::Over {
+        if self.read_reports(&mut self.lock_state(), buffer) == ReadOutcome::Over {
             self.supervisor.shared.stop_polling();
             self.silent.notify_one();
         }
     }
 
-    /// There is room for what it is told.
+    /// Handles that a socket to the executor has room.
     pub fn on_writable(&self) {
         self.supervisor.shared.write_backlog();
     }
 
-    /// Reads what it prints, until it is dead.
+    /// Reads the executor's output until the supervisor stops this.
     pub async fn hear_prints(&self) {
         loop {
             let (due, open) = {
-                let heard = self.heard();
+                let heard = self.lock_state();
                 (heard.lines.next_due(), heard.open)
             };
             tokio::select! {
@@ -150,12 +155,12 @@ impl OutputReader {
                 () = self.lines_begun.notified() => continue,
                 () = self.printed(open) => {}
             }
-            self.heard().hear_prints(self);
+            self.lock_state().hear_prints(self);
             tokio::task::yield_now().await;
         }
     }
 
-    /// Over when it has printed something, and whoever follows its log has kept up.
+    /// Waits until there is output, and the followers of the log have kept up.
     async fn printed(&self, open: [bool; 2]) {
         if let Some(source) = self.supervisor.shared.source() {
             self.supervisor.launch.logs.room(source).await;
@@ -163,33 +168,33 @@ impl OutputReader {
         self.pipes.readable(open).await;
     }
 
-    /// What it said or printed before it died.
+    /// Handles all reports and output that the executor left when it died.
     pub fn hear_the_rest(&self) {
-        let mut heard = self.heard();
+        let mut heard = self.lock_state();
         let mut buffer = vec![0; READ_BYTES];
-        while self.hear(&mut heard, &mut buffer) == Speech::Said {}
+        while self.read_reports(&mut heard, &mut buffer) == ReadOutcome::Said {}
         heard.read_prints(self, PIPE_BYTES, true);
         heard.show_lines(&self.supervisor, true);
     }
 
-    /// Hears what it says, as far as that can be read at once.
-    fn hear(&self, heard: &mut ReaderState, buffer: &mut [u8]) -> Speech {
+    /// Handles the reports that one read returns.
+    fn read_reports(&self, heard: &mut ReaderState, buffer: &mut [u8]) -> ReadOutcome {
         match rustix::io::read(&self.supervisor.shared.answers, &mut *buffer) {
-            Ok(0) => return Speech::Over,
+            Ok(0) => return ReadOutcome::Over,
             Ok(count) => heard.read.extend_from_slice(&buffer[..count]),
-            Err(Errno::AGAIN | Errno::INTR) => return Speech::Quiet,
-            Err(_) => return Speech::Over,
+            Err(Errno::AGAIN | Errno::INTR) => return ReadOutcome::Quiet,
+            Err(_) => return ReadOutcome::Over,
         }
         let mut prints_are_read = false;
         let speech = loop {
             let message = match next_frame(&mut heard.read) {
                 Ok(Some(frame)) => decode_report(frame),
-                Ok(None) => break Speech::Said,
-                Err(_) => break Speech::Over,
+                Ok(None) => break ReadOutcome::Said,
+                Err(_) => break ReadOutcome::Over,
             };
-            let Ok(message) = message else { break Speech::Over };
+            let Ok(message) = message else { break ReadOutcome::Over };
             if let FromWorker::Ended { .. } | FromWorker::ActorFailed { .. } = &message {
-                // What was printed before any of the ends that were read together is there now.
+                // The output before any of the ends that were read together is in the pipe by now.
                 if !std::mem::replace(&mut prints_are_read, true) {
                     heard.read_prints(self, PIPE_BYTES, true);
                 }
@@ -204,18 +209,19 @@ impl OutputReader {
     }
 }
 
-/// What comes of listening.
+/// What reading reports led to.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Speech {
+enum ReadOutcome {
+    /// Reports were handled, and more may follow.
     Said,
-    /// Nothing, for now.
+    /// Nothing has arrived.
     Quiet,
-    /// Nothing any more, or nonsense.
+    /// No more reports will come, or the reports are nonsense.
     Over,
 }
 
 impl ReaderState {
-    /// Reads what it prints, as far as it is known to have come, and shows it in its time.
+    /// Reads the output that is known to have arrived, and shows what is due.
     fn hear_prints(&mut self, output_reader: &OutputReader) {
         self.read_prints(output_reader, TURN_BYTES, false);
         self.show_lines(&output_reader.supervisor, false);
@@ -235,18 +241,18 @@ impl ReaderState {
         });
     }
 
-    /// Has whoever submitted it shown what it printed, as far as it is time; at its end, everything.
+    /// Sends the lines that are due to the client that submitted the work; at the end, all lines.
     fn show_lines(&mut self, supervisor: &Supervisor, end: bool) {
         if !self.lines.is_empty() {
             for (source, output) in self.lines.take(Instant::now(), end) {
-                supervisor.tell(Event::Printed { source, output });
+                supervisor.deliver(Event::Printed { source, output });
             }
         }
     }
 }
 
 impl Supervisor {
-    /// It said this.
+    /// Translates a report of the executor into an event for the worker's machine.
     fn heard(&self, message: FromWorker) {
         let executor = self.executor;
         let event = match message {
@@ -262,9 +268,9 @@ impl Supervisor {
                     AttemptEnd::Cancelled => Err(Error::cancelled("it stopped as asked")),
                     AttemptEnd::Lost(error) => {
                         if let Some(sent) = &self.shared.sent_code {
-                            sent.forget(); // Its code may be why.
+                            sent.forget(); // Missing code may be the reason.
                         }
-                        return self.tell(Event::InputsUnavailable { executor, task, error });
+                        return self.deliver(Event::InputsUnavailable { executor, task, error });
                     }
                 };
                 let end = UserCodeResult { outcome, still_held: kept };
@@ -301,13 +307,13 @@ impl Supervisor {
             | FromWorker::Printed { .. }
             | FromWorker::Draining
             | FromWorker::Emptied
-            | FromWorker::Leaving => return, // Not an executor's to say.
+            | FromWorker::Leaving => return, // Executors do not send these.
         };
-        self.tell(event);
+        self.deliver(event);
     }
 }
 
-/// Over at that time; never without one.
+/// Waits until `time`, or for ever without one.
 async fn until(time: Option<Instant>) {
     match time {
         Some(time) => tokio::time::sleep_until(time.into()).await,
@@ -344,12 +350,12 @@ mod tests {
         let (stderr, _err) = std::io::pipe().unwrap();
         let (pipes, mut open) = (Pipes::new(stdout, stderr).unwrap(), [true; 2]);
         let mut read: Vec<u8> = Vec::new();
-        // It is not waited for, so nobody has said that there is something.
+        // No task waits for the pipe, so tokio does not know that there is output.
         out.write_all(b"now").unwrap();
         pipes.read(&mut open, PIPE_BYTES, true, |_, bytes| read.extend(bytes));
         assert_eq!(&*read, b"now");
         pipes.read(&mut open, PIPE_BYTES, true, |_, _| panic!("there is nothing more"));
-        // What comes after that is still announced.
+        // Output that comes later is still announced.
         out.write_all(b"later").unwrap();
         io().block_on(pipes.readable(open));
         pipes.read(&mut open, PIPE_BYTES, false, |_, bytes| read.extend(bytes));

@@ -1,5 +1,5 @@
-//! Sees processes die, children of this process or not: one thread waits for all of them, on descriptors
-//! that stand for processes.
+//! Notices the deaths of processes, children of this process or not. One thread waits for all of
+//! them, on process descriptors (pidfds).
 
 use crate::per_process::PerProcess;
 use marline_channel::oneshot;
@@ -11,7 +11,7 @@ use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread;
 
-/// How many deaths are taken at a time.
+/// How many deaths are handled at a time.
 const EVENTS: usize = 64;
 
 #[derive(Default)]
@@ -26,24 +26,24 @@ struct Watched {
     processes: Map<u64, (OwnedFd, oneshot::Sender<()>)>,
 }
 
-/// Settled when this process has ended. It must not have been waited for yet.
+/// Returns a receiver that settles when this process has ended. The process must not be reaped yet.
 pub(super) fn death(process: Pid) -> io::Result<oneshot::Receiver<()>> {
     let (deaths, epoll) = deaths()?;
     let descriptor = pidfd_open(process, PidfdFlags::empty())?;
-    let (tell, told) = oneshot();
+    let (sender, receiver) = oneshot();
     let mut watched = deaths.watched();
     let number = watched.next;
     watched.next += 1;
     let once = epoll::EventFlags::IN | epoll::EventFlags::ONESHOT;
     epoll::add(&epoll, &descriptor, epoll::EventData::new_u64(number), once)?;
-    watched.processes.insert(number, (descriptor, tell));
-    Ok(told)
+    watched.processes.insert(number, (descriptor, sender));
+    Ok(receiver)
 }
 
 fn deaths() -> io::Result<(&'static ProcessWatcher, Arc<OwnedFd>)> {
     static DEATHS: PerProcess<ProcessWatcher> = PerProcess::new();
     let deaths = DEATHS.get_or_init(ProcessWatcher::default);
-    // Started when it is first needed, and then for good.
+    // The thread starts when it is first needed, and then runs for good.
     let mut epoll = deaths.epoll.lock().expect("nothing panics under it");
     if epoll.is_none() {
         let new = Arc::new(epoll::create(epoll::CreateFlags::CLOEXEC)?);
@@ -66,12 +66,12 @@ impl ProcessWatcher {
 
     fn see(&self, epoll: &OwnedFd) {
         let mut events = Vec::with_capacity(EVENTS);
-        // A signal, at most: whoever it is for sees to it.
+        // The only possible error is an interruption by a signal, which is handled elsewhere.
         let _ = epoll::wait(epoll, rustix::buffer::spare_capacity(&mut events), None);
         for event in events {
             let seen = self.watched().processes.remove(&event.data.u64());
-            if let Some((_, tell)) = seen {
-                let _ = tell.send(());
+            if let Some((_, sender)) = seen {
+                let _ = sender.send(());
             }
         }
     }

@@ -1,4 +1,5 @@
-//! Whose turn it is to read what executors say.
+//! Which thread has the role of reading the reports of executors: nobody, the background thread, or
+//! a thread that waits for an answer.
 //!
 //! ```text
 //!              a thread waits                             nobody has read for a while
@@ -8,22 +9,24 @@
 //!        (or: another that waits is Waiter)              (or: one of them is Waiter)
 //! ```
 //!
-//! A thread that is about to wait again soon finds the role free, and nobody was woken. What that costs is
-//! that the background thread looks every now and then, as long as threads come and go; while one reads for
-//! long, it is away, and told when that one leaves.
+//! A thread that waits again soon after finds the role free, and has woken no other thread. The
+//! cost is that the background thread looks at intervals while threads come and go. While one
+//! thread reads for long, the background thread is away: it sleeps until that thread gives up the
+//! role and wakes it.
 
 use std::collections::VecDeque;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Reader {
+    /// No thread has the role.
     Nobody,
     /// The background thread.
     Background,
-    /// A thread that waits.
+    /// A thread that waits for an answer.
     Waiter,
 }
 
-/// What is to be done when the role was given up.
+/// What to do after the role was given up.
 #[derive(PartialEq, Eq, Debug)]
 pub(super) enum WakeAction<W> {
     Nothing,
@@ -33,15 +36,16 @@ pub(super) enum WakeAction<W> {
     Notify,
 }
 
-/// See the [module](self). Whether a waiter can be the next reader is known to itself, so it is asked.
+/// See the [module](self). Only the waiter knows whether it can become the reader, so the methods
+/// take a function that asks it.
 #[derive(Debug)]
 pub(super) struct ReaderRole<W> {
     reader: Reader,
-    /// How often the role changed.
+    /// How often the role has changed.
     changes: u64,
-    /// The background thread does not look.
+    /// Whether the background thread sleeps and does not look.
     away: bool,
-    /// Those who wait and do not read.
+    /// The threads that wait and do not read, in order.
     waiting: VecDeque<W>,
 }
 
@@ -64,7 +68,7 @@ impl<W: Clone> ReaderRole<W> {
         self.away
     }
 
-    /// A thread is about to wait.
+    /// Lets a thread wait: it gets the role if that is free, and joins the queue otherwise.
     pub fn arrives(&mut self, waiter: &W, may_read: impl Fn(&W) -> bool) {
         if self.reader != Reader::Nobody {
             self.waiting.push_back(waiter.clone());
@@ -73,12 +77,12 @@ impl<W: Clone> ReaderRole<W> {
         }
     }
 
-    /// A thread that did not read does not wait any more.
+    /// Removes a thread that does not have the role from the queue: it stops waiting.
     pub fn leaves(&mut self, is_it: impl Fn(&W) -> bool) {
         self.waiting.retain(|waiter| !is_it(waiter));
     }
 
-    /// The thread that read does not wait any more.
+    /// Takes the role from the thread that has it and stops waiting.
     pub fn release_role(&mut self, may_read: impl Fn(&W) -> bool) -> WakeAction<W> {
         if let Some(next) = self.pass_on(may_read) {
             return WakeAction::Wake(next);
@@ -90,7 +94,7 @@ impl<W: Clone> ReaderRole<W> {
         }
     }
 
-    /// The background thread has read something. It goes on, unless somebody waits.
+    /// Notes that the background thread has read. It keeps the role, unless threads wait.
     pub fn background_has_read(&mut self, may_read: impl Fn(&W) -> bool) -> WakeAction<W> {
         if self.waiting.is_empty() {
             return WakeAction::Nothing;
@@ -104,8 +108,9 @@ impl<W: Clone> ReaderRole<W> {
         }
     }
 
-    /// The background thread has looked: the role had changed so often a while ago. It takes a role that
-    /// nobody has had since, and goes away if somebody has had it all the time.
+    /// Lets the background thread look. `changes` is the number of changes when it looked before.
+    /// The background thread takes a role that was free all the time since. It goes away if one
+    /// thread has had the role all the time since.
     pub fn background_looks(&mut self, changes: u64) {
         if self.changes == changes {
             match self.reader {
@@ -139,7 +144,7 @@ mod tests {
     const YES: fn(&u32) -> bool = |_| true;
     const NO: fn(&u32) -> bool = |_| false;
 
-    /// A desk whose role is free.
+    /// Returns a role that is free.
     fn free() -> ReaderRole<u32> {
         let mut role = ReaderRole::default();
         role.arrives(&0, YES);
@@ -198,7 +203,7 @@ mod tests {
         role.arrives(&1, YES);
         role.release_role(YES);
         role.background_looks(before);
-        assert_eq!(role.reader(), Reader::Nobody, "somebody had it meanwhile");
+        assert_eq!(role.reader(), Reader::Nobody, "another thread had it meanwhile");
         role.background_looks(role.changes());
         assert_eq!(role.reader(), Reader::Background);
     }

@@ -1,4 +1,4 @@
-//! How an executor that is a process ends: by force, and in words.
+//! How executor processes end: killing them, and describing their ends.
 
 use crate::executor::run::Command;
 use marline_core::label::label_of;
@@ -8,25 +8,25 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
 use std::sync::Arc;
 
-/// Ends an executor that was not waited for yet, and its group, which it may have left.
+/// Kills an executor that is not reaped yet, and its group. The executor may have left the group.
 pub(super) fn end(executor: Pid) {
     let _ = kill_process_group(executor, Signal::KILL);
     let _ = kill_process(executor, Signal::KILL);
 }
 
-/// Whether it was killed, by somebody or the kernel.
+/// Returns whether the process was killed by SIGKILL, from the kernel or another process.
 pub(super) fn was_killed(status: Option<ExitStatus>) -> bool {
     status.and_then(|status| status.signal()) == Some(Signal::KILL.as_raw())
 }
 
-/// What an executor runs, as people call it.
+/// The name for people of what an executor runs.
 pub(super) enum WorkLabel {
     Function(Arc<str>),
     Actor { class: Arc<str>, name: Option<Arc<str>> },
 }
 
 impl WorkLabel {
-    /// What it runs from now on that is told this, if that changes.
+    /// Returns what an executor runs from this command on, if the command changes that.
     pub fn of(command: &Command) -> Option<WorkLabel> {
         match command {
             Command::Run { spec, .. } => Some(WorkLabel::Function(spec.target.name().clone())),
@@ -52,22 +52,22 @@ impl fmt::Display for WorkLabel {
     }
 }
 
-/// How an executor ended, in words.
-pub(super) fn how(who: &str, status: Option<ExitStatus>) -> String {
+/// Describes how an executor ended.
+pub(super) fn how(executor: &str, status: Option<ExitStatus>) -> String {
     let signal_and_code = status.map(|status| (status.signal(), status.code()));
     match signal_and_code {
         Some((Some(9), _)) => format!(
-            "{who} was killed by signal 9 (SIGKILL): by somebody, or by the kernel for want of memory"
+            "{executor} was killed by signal 9 (SIGKILL), by another process or by the kernel for lack of memory"
         ),
         Some((Some(signal), _)) => {
-            format!("{who} was killed by signal {signal} ({})", signal_name(signal))
+            format!("{executor} was killed by signal {signal} ({})", signal_name(signal))
         }
-        Some((None, Some(code))) => format!("{who} exited with status {code}"),
-        Some((None, None)) | None => format!("{who} is gone"),
+        Some((None, Some(code))) => format!("{executor} exited with status {code}"),
+        Some((None, None)) | None => format!("{executor} is gone"),
     }
 }
 
-/// What a signal is called, where it ends processes often enough to be known by name.
+/// Returns the name of a signal that often ends processes.
 pub(crate) fn signal_name(signal: i32) -> &'static str {
     let names = [
         (Signal::HUP, "SIGHUP"),

@@ -1,4 +1,4 @@
-//! Actors: created, called, asked about, deleted.
+//! Actors: create, call, describe, list, delete.
 
 use super::{ControlService, cut, page};
 use crate::node::Node;
@@ -51,7 +51,7 @@ impl ControlService {
         }
         self.require_controller()?;
         if request.actor_id.is_empty() == request.name.is_empty() {
-            return Err(Error::invalid("an actor is asked about by its actor_id, or by its name"));
+            return Err(Error::invalid("GetActorStatusRequest needs actor_id or name, not both"));
         }
         let status = if request.name.is_empty() {
             let id = id(&request.actor_id, "GetActorStatusRequest.actor_id")?;
@@ -66,7 +66,8 @@ impl ControlService {
         Ok(self.encode_with_worker_view(&node, status, Detail::Whole))
     }
 
-    /// What the controller knows of an actor, and its worker if that is a part of this node.
+    /// Encodes what the controller knows of an actor, and what its worker knows if this node hosts
+    /// it.
     fn encode_with_worker_view(
         &self,
         node: &Node,

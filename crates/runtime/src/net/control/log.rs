@@ -1,4 +1,4 @@
-//! Logs: what user code printed, as far as the workers of this node keep it.
+//! Logs: the output of user code that the workers of this node have.
 
 use super::{ControlService, time};
 use crate::executor::log::{Chunk, LogSlice, Logs, StdStream};
@@ -7,7 +7,7 @@ use crate::wire::v1;
 use marline_core::Error;
 use marline_core::id::{ActorId, Attempt, TaskId};
 
-/// Whose log is asked for.
+/// The task or actor whose log a request asks for.
 enum LogOwner {
     Task(TaskId, Option<Attempt>),
     Actor(ActorId),
@@ -23,7 +23,7 @@ impl ControlService {
         let node = self.node()?;
         node.health()?; // Only workers have logs.
         let logs = node.logs();
-        drop(node); // It is not kept alive by those who wait.
+        drop(node); // A waiting request must not keep the node alive.
         let read = || part(&logs, &whose, request.offset);
         let something = async {
             loop {

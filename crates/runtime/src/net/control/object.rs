@@ -1,4 +1,4 @@
-//! Objects: which there are, where, and who holds them.
+//! Objects: which objects there are, which workers have their data, and what holds them.
 
 use super::{ControlService, cut, page};
 use crate::wire::v1;
@@ -60,10 +60,10 @@ fn in_words(holder: Holder) -> String {
         Holder::Session(session) => format!("process {session}"),
         Holder::Cluster => "the cluster, for a while".into(),
         Holder::Task(task) => format!("task {task}"),
-        Holder::Actor(actor) => format!("actor {actor}, which began with it"),
+        Holder::Actor(actor) => format!("actor {actor}, as an argument of its constructor"),
         Holder::Instance(instance) => format!("actor {}", instance.actor),
         Holder::Object(object) => format!("value {object}"),
-        Holder::Lineage(task) => format!("task {task}, should it run again"),
+        Holder::Lineage(task) => format!("task {task}, in case it runs again"),
         Holder::Enclosed { call, item: _, by: _ } => format!("the answer of {}", call.task),
         Holder::Message { call, to } => format!("the answer of {} to process {to}", call.task),
     }

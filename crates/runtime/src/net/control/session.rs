@@ -1,4 +1,4 @@
-//! Sessions of callers that have no link.
+//! Sessions of callers without a link.
 
 use super::ControlService;
 use crate::wire::convert::control::{check_version, id_or_new, session, session_name};
@@ -6,7 +6,8 @@ use crate::wire::v1;
 use marline_core::Error;
 use std::time::Duration;
 
-/// Rounded down, so that its holder never believes in more of it than the controller does.
+/// Returns a lease in milliseconds, rounded down, so that the caller never assumes a longer lease
+/// than the controller does.
 fn lease_ms(lease: Duration) -> u64 {
     u64::try_from(lease.as_millis()).unwrap_or(u64::MAX)
 }

@@ -1,4 +1,4 @@
-//! Tasks: submitted, asked about, waited for.
+//! Tasks: submit, describe, list, wait, cancel.
 
 use super::{ControlService, MAX_WAIT_TASKS, cut, page, time};
 use crate::wire::convert::control::{
@@ -38,7 +38,7 @@ impl ControlService {
         let id = id(&request.task_id, "GetTaskResultRequest.task_id")?;
         let node = self.node()?;
         let outcome = node.with_controller(|controller| controller.task_result(id))??;
-        // Whoever asks like this has no store: large values are brought here.
+        // A caller of this operation has no object store: pull large values to this process.
         let outcome = match outcome {
             Ok(values) if values.iter().any(|value| value.payload.stored.is_some()) => {
                 let bring = move || node.bring_all(values);
@@ -72,24 +72,24 @@ impl ControlService {
     ) -> Result<v1::WaitTasksReply, Error> {
         let v1::WaitTasksRequest { task_ids, count, timeout_ms } = request;
         let tasks = distinct(&task_ids)?;
-        drop(task_ids); // Not to be kept while waiting: text takes four times as much as ids.
+        drop(task_ids); // Free it before waiting: text takes four times the memory of ids.
         let count = match count as usize {
             0 => tasks.len(),
             count if count <= tasks.len() => count,
             count => {
                 return Err(Error::invalid(format!(
-                    "{count} of {} tasks can never have ended: ask for fewer",
+                    "count is {count}, but the request names {} tasks: lower count",
                     tasks.len()
                 )));
             }
         };
         let time = time(timeout_ms)?;
-        // The node is not kept alive by those who wait.
+        // A waiting request must not keep the node alive.
         let wait = self.node()?.wait(&tasks, count)?;
         if let Some(wait) = wait
             && !time.is_zero()
         {
-            // Time that is over is no error: the answer says what has not ended.
+            // A timeout is not an error: the answer names the tasks that are pending.
             let _ = tokio::time::timeout(time, wait.woken()).await;
         }
         let (pending, ended): (Vec<TaskId>, Vec<TaskId>) =
@@ -124,14 +124,14 @@ fn shut_down() -> Error {
     Error::unavailable(Ran::Maybe, "the controller was shut down")
 }
 
-/// The tasks that are named, each once.
+/// Returns the named tasks, each once.
 fn distinct(texts: &[String]) -> Result<Vec<TaskId>, Error> {
     if texts.is_empty() {
-        return Err(Error::invalid("WaitTasksRequest.task_ids is empty: name what to wait for"));
+        return Err(Error::invalid("WaitTasksRequest.task_ids is empty: name at least one task"));
     }
     if texts.len() > MAX_WAIT_TASKS {
         return Err(Error::too_large(format!(
-            "{} tasks are to be waited for, the limit is {MAX_WAIT_TASKS} (MAX_WAIT_TASKS)",
+            "the request names {} tasks, the limit is {MAX_WAIT_TASKS} (MAX_WAIT_TASKS)",
             texts.len()
         )));
     }

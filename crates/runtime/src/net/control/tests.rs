@@ -1,4 +1,4 @@
-//! What only this side of a request can see.
+//! Tests of requests that need a look inside the node.
 
 use crate::net::credentials::Credentials;
 use crate::net::io;

@@ -10,7 +10,7 @@ use std::sync::atomic::AtomicUsize;
 use std::sync::mpsc::channel;
 use std::thread;
 
-/// Longer than anything here takes.
+/// A timeout that no correct run reaches.
 const DEADLINE: Duration = Duration::from_secs(30);
 
 fn connected() -> (FrameConnection, Peer) {
@@ -22,13 +22,13 @@ fn connected() -> (FrameConnection, Peer) {
     (FrameConnection::new(socket), theirs)
 }
 
-/// Counts the messages that come.
+/// Counts received messages.
 #[derive(Clone, Default)]
 struct Count(Arc<AtomicUsize>);
 
 impl FrameHandler for Count {
     fn received(&mut self, _: Vec<v1::Frame>) -> bool {
-        // As much work as a node has with a message, so that a peer can be faster.
+        // About as much work as a node does for a message, so that a peer can be faster.
         (0..2_000).for_each(|step: u32| _ = std::hint::black_box(step));
         self.0.fetch_add(1, Ordering::AcqRel);
         true
@@ -36,10 +36,10 @@ impl FrameHandler for Count {
     fn acknowledge(&mut self) {}
 }
 
-/// A message of this many bytes, with nothing in it that anybody knows.
+/// Returns a message of this many bytes that has only an unknown field.
 fn filler(bytes: usize) -> Vec<u8> {
     let mut message = u32::try_from(bytes).unwrap().to_be_bytes().to_vec();
-    // Field 15, with a length in five bytes.
+    // Field 15, with a length of five bytes.
     message.push(15 << 3 | 2);
     let content = bytes - 6;
     message.extend(
@@ -53,7 +53,7 @@ fn seen() -> Frame {
     Frame::Packet(Packet::Seen(1))
 }
 
-/// Carries a connection; what is given is told when it has ended.
+/// Runs a connection. The returned receiver gets a value when the connection has ended.
 fn carry(
     connection: FrameConnection,
     outbox: &Outbox,
@@ -84,9 +84,9 @@ fn a_peer_that_never_pauses_does_not_hold_up_what_it_is_told() {
     let heard = count.0.load(Ordering::Acquire);
     assert!(outbox.push(seen(), SendPriority::Now));
     outbox.flush(false);
-    peer.read_exact(&mut [0; 4]).expect("it is told while it speaks");
+    peer.read_exact(&mut [0; 4]).expect("the peer gets a frame while it sends");
     let meanwhile = count.0.load(Ordering::Acquire) - heard;
-    assert!(meanwhile < 200_000, "{meanwhile} messages were heard before it was told");
+    assert!(meanwhile < 200_000, "{meanwhile} messages arrived before the frame was written");
     peer.shutdown(Shutdown::Both).unwrap();
     ended.recv_timeout(DEADLINE).unwrap();
     flood.join().unwrap();
@@ -100,7 +100,7 @@ fn what_came_before_a_write_failed_is_heard() {
         peer.write_all(&filler(8 << 10)).unwrap();
     }
     drop(peer);
-    // By a user's thread, before anything was read.
+    // On a user's thread, before the connection reads.
     assert!(outbox.push(seen(), SendPriority::Now));
     while !connection.writer.write(outbox.shared()) {
         thread::yield_now();
@@ -108,7 +108,7 @@ fn what_came_before_a_write_failed_is_heard() {
     let ended = carry(connection, &outbox, &count);
     ended.recv_timeout(DEADLINE).unwrap();
     assert_eq!(count.0.load(Ordering::Acquire), 12);
-    assert!(!outbox.push(seen(), SendPriority::Now), "nothing goes out any more");
+    assert!(!outbox.push(seen(), SendPriority::Now), "the outbox is closed");
 }
 
 #[test]
@@ -120,11 +120,11 @@ fn a_connection_that_is_closed_ends_though_its_peer_never_reads() {
     writer.rest.lock().unwrap().resize(8 << 20, 0);
     assert!(outbox.push(seen(), SendPriority::Now));
     outbox.flush(true);
-    assert!(!writer.write(outbox.shared()), "it is stuck");
-    // Something is left in the queue, too.
+    assert!(!writer.write(outbox.shared()), "the socket is full");
+    // One more frame stays in the queue.
     let _ = outbox.push(seen(), SendPriority::Now);
     outbox.close();
-    ended.recv_timeout(DEADLINE).expect("it has ended");
+    ended.recv_timeout(DEADLINE).expect("the connection has ended");
     drop(peer);
 }
 
@@ -137,11 +137,11 @@ fn a_message_at_the_limit_passes_and_a_byte_more_ends_the_connection() {
     peer.write_all(&filler(MAX_MESSAGE_BYTES)).unwrap();
     peer.write_all(&filler(6)).unwrap();
     while count.0.load(Ordering::Acquire) < 2 {
-        assert!(ended.recv_timeout(Duration::from_millis(1)).is_err(), "it goes on");
+        assert!(ended.recv_timeout(Duration::from_millis(1)).is_err(), "the connection goes on");
     }
-    // The length is enough.
+    // The length alone ends the connection.
     peer.write_all(&filler(MAX_MESSAGE_BYTES + 1)[..4]).unwrap();
-    ended.recv_timeout(DEADLINE).expect("it has ended");
+    ended.recv_timeout(DEADLINE).expect("the connection has ended");
     assert_eq!(peer.read(&mut [0]).unwrap(), 0);
     assert_eq!(count.0.load(Ordering::Acquire), 2);
 }
@@ -153,7 +153,7 @@ fn many_threads_flush_one_outbox_and_everything_leaves_in_order() {
     let ended = carry(connection, &outbox, &count);
     const THREADS: u64 = 4;
     const EACH: u64 = 5_000;
-    // As a node does it: put in under a lock, flushed outside of it.
+    // As a node does: push under a lock, flush outside of it.
     let next = Arc::new(Mutex::new(0));
     let threads = (0..THREADS).map(|thread| {
         let (outbox, next) = (outbox.clone(), next.clone());
@@ -174,7 +174,7 @@ fn many_threads_flush_one_outbox_and_everything_leaves_in_order() {
     let mut last = 0;
     while last < THREADS * EACH {
         let mut length = [0; 4];
-        peer.read_exact(&mut length).expect("nothing stays behind");
+        peer.read_exact(&mut length).expect("every frame arrives");
         let mut message = vec![0; u32::from_be_bytes(length) as usize];
         peer.read_exact(&mut message).unwrap();
         for frame in v1::Frames::decode(&message[..]).unwrap().frames {

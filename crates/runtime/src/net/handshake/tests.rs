@@ -1,4 +1,5 @@
-//! Both sides of the handshake, and strangers who replay, reflect, cut and reorder what they heard.
+//! Both sides of the handshake, and attackers that replay, reflect, cut and reorder overheard
+//! bytes.
 
 use super::*;
 use crate::net::credentials::test_secret;
@@ -7,14 +8,14 @@ use marline_core::error::ErrorKind;
 use tokio::io::{DuplexStream, duplex};
 
 const TOKEN: &str = "a secret";
-/// More than a handshake says.
+/// The size of the pipe, in bytes: more than one handshake.
 const ROOM: usize = 1 << 10;
 
 fn token(words: &str) -> Token {
     Some(words.into())
 }
 
-/// A listener that waits for one connection; the other end of it.
+/// Starts a listener for one connection. Returns the dialler's end of the connection.
 fn listens(
     secret: Credentials,
 ) -> (DuplexStream, tokio::task::JoinHandle<io::Result<ConnectionKind>>) {
@@ -62,7 +63,8 @@ fn another_token_is_denied_in_both_directions() {
     for (token, secret) in cases {
         let (dialled, accepted) = dials(token, ConnectionKind::Link, secret);
         assert_eq!(kind_of(dialled), ErrorKind::Denied);
-        // The dialler hung up: a listener that cannot prove itself hears no proof.
+        // The dialler closed the connection: it sends no proof to a listener that cannot prove
+        // itself.
         assert_eq!(accepted.unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
     }
     let (dialled, accepted) = dials(None, ConnectionKind::Link, without);
@@ -78,14 +80,14 @@ fn a_process_that_belongs_to_no_cluster_lets_nobody_in() {
     }
 }
 
-/// What a dialler says, and what it hears, in a handshake that ends well.
+/// The bytes of a handshake that succeeds.
 struct Heard {
     hello: Vec<u8>,
     reply: Vec<u8>,
     proof: Vec<u8>,
 }
 
-/// Passes on what both sides say, and writes it down.
+/// Forwards the bytes of both sides, and records them.
 fn overheard(kind: ConnectionKind) -> Heard {
     let (mut listener, accepted) = listens(test_secret(TOKEN));
     let (mut dialler, mut ours) = duplex(ROOM);
@@ -108,7 +110,7 @@ fn overheard(kind: ConnectionKind) -> Heard {
     })
 }
 
-/// How a listener takes these bytes, sent at once, when the connection then ends.
+/// Sends these bytes at once and closes the connection. Returns the listener's result.
 fn says(bytes: &[u8]) -> io::Result<ConnectionKind> {
     let (mut ours, listener) = listens(test_secret(TOKEN));
     io().block_on(async move {
@@ -151,7 +153,7 @@ fn a_listener_that_sends_back_what_it_hears_is_denied() {
             tokio::spawn(async move { dial(&mut ours, ConnectionKind::Grpc, &token(TOKEN)).await });
         let mut hello = vec![0; HELLO_BYTES];
         theirs.read_exact(&mut hello).await.unwrap();
-        // The dialler's own nonce, and a proof that was overheard elsewhere.
+        // The dialler's own nonce, and a proof that was overheard on another connection.
         let heard = overheard_reply().await;
         let mut reply = heard[..1 + 16 + 8].to_vec();
         reply.extend(&hello[HELLO_BYTES - NONCE_BYTES..]);
@@ -162,7 +164,7 @@ fn a_listener_that_sends_back_what_it_hears_is_denied() {
     assert_eq!(kind_of(dialled), ErrorKind::Denied);
 }
 
-/// What a listener answers to a stranger.
+/// Returns a listener's reply to an attacker.
 async fn overheard_reply() -> Vec<u8> {
     let (mut ours, mut theirs) = duplex(ROOM);
     tokio::spawn(async move { accept(&mut theirs, &test_secret(TOKEN)).await });
@@ -172,7 +174,7 @@ async fn overheard_reply() -> Vec<u8> {
     reply
 }
 
-/// A stranger between both sides changes what the dialler says first. Says how each side ends.
+/// An attacker between both sides changes the dialler's hello. Returns the result of each side.
 fn changed(change: fn(&mut [u8])) -> (io::Result<ClusterIdentity>, io::Result<ConnectionKind>) {
     let (mut listener, accepted) = listens(test_secret(TOKEN));
     let (mut dialler, mut ours) = duplex(ROOM);

@@ -1,4 +1,4 @@
-//! Data between nodes, over connections that break, and whoever counts what they carry.
+//! Transfers between nodes over connections that break. A proxy counts the bytes that they carry.
 
 use super::*;
 use crate::net::credentials::{Credentials, test_secret};
@@ -9,7 +9,7 @@ use std::net::{Shutdown, TcpListener};
 use std::sync::{Arc, Condvar};
 
 const TOKEN: &str = "a secret";
-/// However slow the machine is, by then it has happened.
+/// A timeout that no correct run reaches, however slow the machine is.
 const DEADLINE: Duration = Duration::from_secs(60);
 
 fn object() -> ObjectId {
@@ -20,7 +20,7 @@ fn token(words: &str) -> Token {
     Some(Arc::from(words))
 }
 
-/// Serves a connection that came, if its peer proves itself, as a node does.
+/// Serves an accepted connection as a node does, if its peer passes the handshake.
 pub(crate) fn serve_proved(store: ObjectStore, stream: TcpStream, secret: Credentials) {
     stream.set_nonblocking(true).unwrap();
     let io = crate::net::io();
@@ -33,7 +33,7 @@ pub(crate) fn serve_proved(store: ObjectStore, stream: TcpStream, secret: Creden
     });
 }
 
-/// What went through a proxy.
+/// The traffic of a proxy.
 #[derive(Default)]
 pub(crate) struct Traffic {
     state: Mutex<State>,
@@ -58,20 +58,20 @@ impl Traffic {
         let state = self.state.lock().unwrap();
         let waited = self.changed.wait_timeout_while(state, DEADLINE, |state| !until(state));
         let (_state, waited) = waited.unwrap();
-        assert!(!waited.timed_out(), "it did not happen");
+        assert!(!waited.timed_out(), "the condition did not become true");
     }
 
-    /// How many connections were made in all.
+    /// Returns how many connections were made in all.
     pub fn connections(&self) -> usize {
         self.state.lock().unwrap().connections
     }
 
-    /// How many bytes came from the store.
+    /// Returns how many bytes came from the store.
     pub fn carried(&self) -> usize {
         self.state.lock().unwrap().carried
     }
 
-    /// Until then, whoever waits for it does.
+    /// Releases the threads in [`wait_until_open`](Traffic::wait_until_open).
     pub fn open(&self) {
         self.change(|state| state.is_open = true);
     }
@@ -80,7 +80,7 @@ impl Traffic {
         self.wait(|state| state.is_open);
     }
 
-    /// Nothing goes through any more, and nobody listens.
+    /// Stops the proxy: it carries nothing more and accepts no connection.
     pub fn end(&self) {
         self.change(|state| state.is_over = true);
     }
@@ -90,10 +90,11 @@ impl Traffic {
     }
 }
 
-/// What a proxy does with what comes from the store, over the connection of this number. Says whether that goes on.
+/// What a proxy does with bytes from the store on the connection of this number. Returns whether
+/// the connection goes on.
 type Carry = dyn Fn(&Traffic, usize, &mut Vec<u8>) -> bool + Send + Sync;
 
-/// A store that serves others through a proxy: says where that is, and what goes through it.
+/// Serves a store through a proxy. Returns the address of the proxy, and its traffic.
 pub(crate) fn start_proxy(
     store: ObjectStore,
     carry: impl Fn(&Traffic, usize, &mut Vec<u8>) -> bool + Send + Sync + 'static,
@@ -140,7 +141,7 @@ fn pass_on(
     let _ = ours.shutdown(Shutdown::Both);
 }
 
-/// A store that has these bytes under a name.
+/// Returns a store that has these bytes under a name.
 fn store_with(bytes: &[u8]) -> ObjectStore {
     let options = StoreOptions { limit: 1 << 30, spill: None, ..StoreOptions::default() };
     let store = ObjectStore::new(&options, Credentials::new(None));
@@ -152,7 +153,7 @@ fn write(store: &ObjectStore, bytes: &[u8]) {
     ObjectStoreHandle::here(store.clone()).write(object(), &[bytes], || true).unwrap();
 }
 
-/// Carries as many bytes, and then nothing any more.
+/// Carries this many bytes, then stops the proxy.
 fn dies_after(bytes: usize) -> impl Fn(&Traffic, usize, &mut Vec<u8>) -> bool {
     move |traffic, _, _| {
         let goes_on = traffic.carried() < bytes;
@@ -163,7 +164,7 @@ fn dies_after(bytes: usize) -> impl Fn(&Traffic, usize, &mut Vec<u8>) -> bool {
     }
 }
 
-/// Brings it from one of these, or the rest of it.
+/// Pulls the object, or the rest of it, from these addresses.
 fn fetch_from(
     addresses: &[&str],
     coming: &mut Option<PartialTransfer<Vec<u8>>>,
@@ -174,7 +175,7 @@ fn fetch_from(
     let copies: Vec<CopyLocation> = addresses.iter().map(copy).collect();
     let wanted = TransferRequest { object: object(), token, should_continue: &|| true };
     let (whole, _) = pull(&copies, &wanted, coming, |bytes| Ok(vec![0; bytes]))?;
-    let layout = marline_objects::parts::Layout::read(&whole).expect("it says what it is");
+    let layout = marline_objects::parts::Layout::read(&whole).expect("the data has a layout");
     Ok(whole[layout.parts()[0].clone()].to_vec())
 }
 
@@ -186,12 +187,12 @@ fn bytes(len: usize) -> Vec<u8> {
     (0..len).map(|index| (index % 251) as u8).collect()
 }
 
-/// What takes so many pieces that those which were on their way count for little.
+/// Returns a value of so many pieces that the few under way at a time count for little.
 fn many_pieces() -> Vec<u8> {
     bytes(12 * PIECE_BYTES + 12_345)
 }
 
-/// Whether so many bytes were carried in all that what had come was not sent again.
+/// Returns whether the traffic is small enough that received pieces were not sent again.
 fn is_carried_once(large: &[u8], traffic: &[&Traffic]) -> bool {
     let carried: usize = traffic.iter().map(|traffic| traffic.carried()).sum();
     carried as f64 <= 1.4 * large.len() as f64
@@ -200,7 +201,7 @@ fn is_carried_once(large: &[u8], traffic: &[&Traffic]) -> bool {
 #[test]
 fn what_is_brought_arrives_whole_however_often_connections_break() {
     let large = bytes(3 * PIECE_BYTES + 12_345);
-    // The first ones break in the middle of what they carry.
+    // The first six connections break in the middle of what they carry.
     let (address, _) =
         start_proxy(store_with(&large), |_, number, part| number >= 6 || part.len() < 30_000);
     assert!(fetched(&[&address]).unwrap() == large);
@@ -225,7 +226,7 @@ fn what_has_come_stays_when_the_rest_comes_from_somebody_else() {
     let (dies, first) = start_proxy(store.clone(), dies_after(large.len() / 4 * 3));
     let (lives, second) = start_proxy(store, |_, _, _| true);
     assert!(fetched(&[&dies, &lives]).unwrap() == large);
-    assert!(first.carried() >= large.len() / 4 * 3, "it died in the middle");
+    assert!(first.carried() >= large.len() / 4 * 3, "the first proxy stopped in the middle");
     assert!(is_carried_once(&large, &[&first, &second]));
 }
 
@@ -251,19 +252,19 @@ fn pieces_of_a_value_and_of_the_same_made_anew_are_never_put_together() {
     let (lives, _) = start_proxy(store_with(&anew), |_, _, _| true);
     assert!(fetched(&[&dies, &lives]).unwrap() == anew);
 
-    // The same at one store, while it is brought from there.
+    // Now one store gets the second value while the first is pulled from it.
     let store = store_with(&first);
     let (address, _) = start_proxy(store.clone(), |_, _, _| true);
     let wanted =
         TransferRequest { object: object(), token: &token(TOKEN), should_continue: &|| true };
     let source = Source::new(&address, &wanted);
     let mut stream = source.connect().unwrap();
-    let Ok(whole) = source.piece(&mut stream, None, 0, &mut []) else { panic!("it is there") };
+    let Ok(whole) = source.piece(&mut stream, None, 0, &mut []) else { panic!("it is stored") };
     assert!(source.piece(&mut stream, Some(whole), 0, &mut [0; 100]).is_ok());
     write(&store, &anew);
     let Err(Failure::Refused(error)) = source.piece(&mut stream, Some(whole), 0, &mut [0; 100])
     else {
-        panic!("it is another one")
+        panic!("the version has changed")
     };
     assert_eq!(error.kind(), ErrorKind::Unavailable);
 }
@@ -271,13 +272,13 @@ fn pieces_of_a_value_and_of_the_same_made_anew_are_never_put_together() {
 #[test]
 fn a_source_is_given_up_when_nothing_comes_not_when_it_takes_long() {
     let small = bytes(PIECE_BYTES / 2);
-    // Each of the first ones carries a part, and breaks.
+    // Each of the first connections carries a part, and breaks.
     let (address, traffic) = start_proxy(store_with(&small), |traffic, number, _| {
         number >= 3 || traffic.carried() < small_part(number)
     });
     let wanted =
         TransferRequest { object: object(), token: &token(TOKEN), should_continue: &|| true };
-    // It has begun long ago.
+    // The source began long ago.
     let mut source = Source::new(&address, &wanted);
     source.began -= 10 * GIVEN_UP_AFTER;
     assert!(source.quiet_for() > GIVEN_UP_AFTER);
@@ -286,7 +287,8 @@ fn a_source_is_given_up_when_nothing_comes_not_when_it_takes_long() {
     assert!(traffic.connections() > 3 && source.quiet_for() < GIVEN_UP_AFTER);
 }
 
-/// How much was carried when the connection of this number breaks: more than makes a part.
+/// Returns how many bytes were carried when the connection of this number breaks: more than one
+/// part.
 fn small_part(number: usize) -> usize {
     (number + 1) * 4 * PART_BYTES
 }
@@ -333,7 +335,7 @@ fn whoever_has_another_token_or_asks_for_what_is_not_there_gets_nothing() {
     let nobody = Source::new(&address, &gone);
     let mut stream = nobody.connect().unwrap();
     let Err(Failure::Refused(error)) = nobody.piece(&mut stream, None, 0, &mut []) else {
-        panic!("it is not there")
+        panic!("the store does not have the object")
     };
     assert_eq!(error.kind(), ErrorKind::NotFound);
 }
@@ -342,7 +344,7 @@ fn whoever_has_another_token_or_asks_for_what_is_not_there_gets_nothing() {
 fn where_another_user_listens_nobody_says_the_token() {
     use rustix::process::{Uid, getuid};
     if !getuid().is_root() {
-        return; // Nobody else can become another.
+        return; // Only root can change its user.
     }
     let folder = tempfile::tempdir().unwrap();
     std::fs::set_permissions(folder.path(), std::os::unix::fs::PermissionsExt::from_mode(0o777))
@@ -351,7 +353,8 @@ fn where_another_user_listens_nobody_says_the_token() {
     let (is_there, listens) = std::sync::mpsc::channel();
     let there = path.clone();
     let other = thread::spawn(move || {
-        // This thread alone; who is asked about is who was there when it began to listen.
+        // Change the user of this thread alone. The kernel reports the user at the time of
+        // `listen`.
         let nobody = Uid::from_raw(65534);
         rustix::thread::set_thread_res_uid(nobody, nobody, nobody).unwrap();
         let listener = std::os::unix::net::UnixListener::bind(there).unwrap();

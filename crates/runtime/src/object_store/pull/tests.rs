@@ -1,4 +1,4 @@
-//! Stories of a store: who looks for what it does not have, and what becomes of them.
+//! Pulls: requests for objects that the store does not have, and what becomes of them.
 
 use super::super::*;
 use super::{KEEP_FOR, MAX_PULLS, Pull, PullResult};
@@ -22,14 +22,14 @@ fn object(number: u128) -> ObjectId {
 }
 
 impl ObjectStore {
-    /// Does something with the state, and says what the worker is told because of it.
+    /// Runs `what` on the state. Returns the events for the worker.
     fn tells(&self, what: impl FnOnce(&mut ObjectStoreState, Time)) -> Vec<worker::Event> {
         let now = self.0.clock.now();
         self.says(|state| what(state, now)).0
     }
 
-    /// Does something with the state: says what the worker is told because of it, and after which pause it is asked
-    /// again.
+    /// Runs `what` on the state. Returns the events for the worker, and the pause before the next
+    /// lookup.
     fn says(
         &self,
         what: impl FnOnce(&mut ObjectStoreState),
@@ -39,28 +39,29 @@ impl ObjectStore {
             what(&mut state);
             std::mem::take(&mut state.outside)
         };
-        let (mut told, mut pause) = (Vec::new(), None);
-        for one in outside {
-            match one {
-                DeferredAction::DeliverToWorker(event) => told.push(event),
+        let (mut events, mut pause) = (Vec::new(), None);
+        for action in outside {
+            match action {
+                DeferredAction::DeliverToWorker(event) => events.push(event),
                 DeferredAction::AskLater(_, after) => pause = Some(after),
-                other => self.carry_out(other),
+                action => self.carry_out(action),
             }
         }
-        (told, pause)
+        (events, pause)
     }
 
-    /// Somebody of this process wants to read it: how that is answered, and what the worker is told.
+    /// Requests an object for this process. Returns the receiver of the result, and the events for
+    /// the worker.
     fn wants(
         &self,
         object: ObjectId,
     ) -> (oneshot::Receiver<Result<Pinned, Error>>, Vec<worker::Event>) {
         let (answer, given) = oneshot();
-        let told = self.tells(|state, now| {
-            let request = state.ask(OWN_PROCESS, ReplyTo::Read(answer));
+        let events = self.tells(|state, now| {
+            let request = state.new_request(OWN_PROCESS, ReplyTo::Read(answer));
             state.read(now, request, object);
         });
-        (given, told)
+        (given, events)
     }
 }
 
@@ -68,7 +69,7 @@ fn pull(session: Option<Session>, object: ObjectId) -> Pull {
     Pull { session, object, copies: vec![at("127.0.0.1:1")] }
 }
 
-/// A worker that is said to have data.
+/// Returns a copy of a worker at this address.
 fn at(address: &str) -> CopyLocation {
     let worker = Session { id: SessionId::from_u128(2), epoch: SessionEpoch(1) };
     CopyLocation { worker, address: Some(address.into()) }
@@ -78,9 +79,9 @@ fn came((blob, room): (BlobId, Writable)) -> PullResult {
     PullResult { came: Ok((blob, room, None)), coming: None, progressed: true }
 }
 
-/// How a reading that failed did.
+/// Returns the kind of the error with which a read failed.
 fn refused(mut given: oneshot::Receiver<Result<Pinned, Error>>) -> ErrorKind {
-    given.recv().wait().expect("it is answered").err().expect("it is not there").kind()
+    given.recv().wait().expect("the request is answered").err().expect("the read failed").kind()
 }
 
 #[test]
@@ -95,20 +96,21 @@ fn a_reader_waits_for_the_next_session_of_its_worker_and_not_for_ever() {
         }
     };
     store.set_session(Some(session(1)));
-    let (mut first, told) = store.wants(wanted);
-    assert_eq!(told, missing);
-    let (second, told) = store.wants(wanted);
-    assert_eq!(told, [], "it was asked already");
+    let (mut first, events) = store.wants(wanted);
+    assert_eq!(events, missing);
+    let (second, events) = store.wants(wanted);
+    assert_eq!(events, [], "a lookup is under way");
     store.set_session(None);
-    assert!(first.try_recv().is_err(), "its own session may live");
-    assert_eq!(store.tells(joins(2)), missing, "the next session is asked");
+    assert!(first.try_recv().is_err(), "the reader's own session may live");
+    assert_eq!(store.tells(joins(2)), missing, "the next session looks the object up");
     let room = store.room(1_000).unwrap().taken();
     store.lock().pulls.running += 1;
     store.tells(|state, now| state.pulled(now, &pull(Some(session(2)), wanted), came(room)));
     assert!(first.recv().wait().unwrap().is_ok());
     drop(second);
 
-    // Without a session, the worker itself answers; the wait ends like that for any value that does not come.
+    // Without a session the worker itself answers lookups. The wait is as long as for any missing
+    // value.
     store.set_session(None);
     let (given, _) = store.wants(wanted);
     let mut now = store.0.clock.now();
@@ -116,8 +118,8 @@ fn a_reader_waits_for_the_next_session_of_its_worker_and_not_for_ever() {
     loop {
         let nowhere =
             Error::unavailable(Ran::No, "this worker is not part of a cluster at the moment");
-        let (told, pause) = store.says(|state| state.located(now, wanted, Err(nowhere)));
-        assert_eq!(told, []);
+        let (events, pause) = store.says(|state| state.located(now, wanted, Err(nowhere)));
+        assert_eq!(events, []);
         let Some(pause) = pause else { break };
         now = now + pause;
         assert_eq!(store.says(at(now)).0, missing);
@@ -133,21 +135,21 @@ fn what_was_brought_under_a_session_that_has_ended_counts_for_nothing() {
     let (mut first, _) = store.wants(wanted);
     let begun = store.lock().worker;
     let room = store.room(1_000).unwrap().taken();
-    store.lock().pulls.running += 1; // It is on its way.
+    store.lock().pulls.running += 1; // The pull is under way.
     store.set_session(None);
     store.set_session(Some(session(2)));
     let (mut second, _) = store.wants(wanted);
-    let told = store.tells(|state, now| {
+    let events = store.tells(|state, now| {
         state.pulled(now, &pull(begun, wanted), came(room));
     });
-    assert_eq!(told, []);
-    assert_eq!(store.figures().used, 0, "it was given back");
+    assert_eq!(events, []);
+    assert_eq!(store.figures().used, 0, "the room was returned");
     let room = store.room(1_000).unwrap().taken();
     store.lock().pulls.running += 1;
-    let told = store.tells(|state, now| {
+    let events = store.tells(|state, now| {
         state.pulled(now, &pull(Some(session(2)), wanted), came(room));
     });
-    assert_eq!(told, [worker::Event::DataCopied { object: wanted }]);
+    assert_eq!(events, [worker::Event::DataCopied { object: wanted }]);
     for given in [&mut first, &mut second] {
         assert!(given.recv().wait().unwrap().is_ok());
     }
@@ -157,26 +159,26 @@ fn what_was_brought_under_a_session_that_has_ended_counts_for_nothing() {
 fn what_is_to_be_brought_and_is_made_here_meanwhile_is_answered_once_and_kept() {
     let (store, wanted) = (store(), object(7));
     store.set_session(Some(session(1)));
-    let told = store.tells(|state, now| {
-        state.pulls.running = MAX_PULLS; // It waits for its turn.
-        state.told_to_bring(now, wanted, vec![at("127.0.0.1:1")]);
+    let events = store.tells(|state, now| {
+        state.pulls.running = MAX_PULLS; // The pull waits for its turn.
+        state.pull_ordered(now, wanted, vec![at("127.0.0.1:1")]);
     });
-    assert_eq!(told, []);
+    assert_eq!(events, []);
     let (blob, room) = store.room(1_000).unwrap().taken();
-    let told = store.tells(|state, now| {
+    let events = store.tells(|state, now| {
         state.bodies.set_memory(blob, room);
         state.sealed(now, blob, wanted);
     });
-    assert_eq!(told, [worker::Event::DataCopied { object: wanted }]);
-    assert!(store.keeps(wanted));
+    assert_eq!(events, [worker::Event::DataCopied { object: wanted }]);
+    assert!(store.retains(wanted));
 
-    // The pull that was under way brings it once more, and says nothing.
+    // The pull that was under way brings the data once more, and reports nothing.
     let brought = store.room(1_000).unwrap().taken();
-    let told = store.tells(|state, now| {
+    let events = store.tells(|state, now| {
         state.pulls.waiting.clear();
         state.pulled(now, &pull(Some(session(1)), wanted), came(brought));
     });
-    assert_eq!(told, []);
+    assert_eq!(events, []);
 }
 
 #[test]
@@ -188,19 +190,19 @@ fn what_does_not_come_is_asked_for_after_pauses_until_a_lease_would_be_over_and_
     let began = now;
     let mut last = Duration::ZERO;
     loop {
-        let failed = || Err(Error::unavailable(Ran::No, "nobody listens there"));
+        let failed = || Err(Error::unavailable(Ran::No, "no process listens there"));
         let ended = PullResult { came: failed(), coming: None, progressed: false };
         store.lock().pulls.running += 1;
-        store.lock().missing.get_mut(&wanted).expect("somebody waits").waits = false;
-        let (told, pause) = store.says(|state| {
+        store.lock().missing.get_mut(&wanted).expect("a request waits").waits = false;
+        let (events, pause) = store.says(|state| {
             state.pulled(now, &pull(Some(session(1)), wanted), ended);
         });
-        assert_eq!(told, [], "it is not asked at once");
+        assert_eq!(events, [], "the next lookup follows after a pause");
         let Some(pause) = pause else { break };
         assert!(pause >= last);
         (last, now) = (pause, now + pause);
-        let (told, _) = store.says(|state| state.ask_again(now, wanted));
-        assert_eq!(told, [worker::Event::DataMissing { object: wanted }]);
+        let (events, _) = store.says(|state| state.ask_again(now, wanted));
+        assert_eq!(events, [worker::Event::DataMissing { object: wanted }]);
     }
     assert!(now.since(began) > 2 * marline_core::lease::LeaseTerms::default().lease);
     assert_eq!(refused(given), ErrorKind::Unavailable);
@@ -217,38 +219,38 @@ fn a_worker_that_cannot_bring_what_it_was_told_to_says_so_before_others_give_up_
         wanted,
         MissingObject { begun: true, is_ordered: true, ..MissingObject::default() },
     );
-    let told = loop {
-        let came = Err(Error::unavailable(Ran::No, "nobody listens there"));
+    let events = loop {
+        let came = Err(Error::unavailable(Ran::No, "no process listens there"));
         let ended = PullResult { came, coming: None, progressed: false };
         store.lock().pulls.running += 1;
-        store.lock().missing.get_mut(&wanted).expect("it was told").waits = false;
-        let (told, pause) = store.says(|state| {
+        store.lock().missing.get_mut(&wanted).expect("the pull was ordered").waits = false;
+        let (events, pause) = store.says(|state| {
             state.pulled(now, &pull(Some(session(1)), wanted), ended);
         });
-        let Some(pause) = pause else { break told };
+        let Some(pause) = pause else { break events };
         now = now + pause;
         store.says(|state| state.ask_again(now, wanted));
     };
-    assert!(matches!(told[..], [worker::Event::DataPullFailed { .. }]), "{told:?}");
-    assert!(now.since(began) < Duration::from_secs(20), "another may have to be told");
+    assert!(matches!(events[..], [worker::Event::DataPullFailed { .. }]), "{events:?}");
+    assert!(now.since(began) < Duration::from_secs(20), "another worker may get the order in time");
 }
 
 #[test]
 fn what_is_not_where_it_was_said_to_be_is_said_to_be_lost_unless_there_is_no_session() {
     let (store, wanted) = (store(), object(7));
-    let error = store.read_to_send(wanted).expect_err("it is not there");
+    let error = store.read_to_send(wanted).expect_err("the store does not have it");
     assert_eq!(error.kind(), ErrorKind::NotFound);
     assert_eq!(store.tells(|state, _| state.asked_in_vain(wanted)), []);
     store.set_session(Some(session(1)));
-    let told = store.tells(|state, _| state.asked_in_vain(wanted));
-    assert!(matches!(told[..], [worker::Event::DataLost { object, .. }] if object == wanted));
+    let events = store.tells(|state, _| state.asked_in_vain(wanted));
+    assert!(matches!(events[..], [worker::Event::DataLost { object, .. }] if object == wanted));
     store.write(wanted, &[&[7; 1_000]], &mut || true).unwrap();
-    assert!(store.read_to_send(wanted).is_ok() && !store.keeps(wanted));
+    assert!(store.read_to_send(wanted).is_ok() && !store.retains(wanted));
     store.retain(wanted);
-    assert!(store.keeps(wanted), "what was said of it before counts no more");
+    assert!(store.retains(wanted), "the earlier report does not count any more");
 }
 
-/// A store that has values of these objects, with so many bytes each.
+/// Returns a store with values of this many bytes for these objects.
 fn has(objects: &[ObjectId], bytes: usize) -> ObjectStore {
     let options = StoreOptions { limit: 1 << 30, spill: None, ..StoreOptions::default() };
     let store = ObjectStore::new(&options, Credentials::new(None));
@@ -259,19 +261,19 @@ fn has(objects: &[ObjectId], bytes: usize) -> ObjectStore {
     store
 }
 
-/// Whether a value has come as [`has`] made it.
+/// Returns whether a value has arrived as [`has`] made it.
 fn is_whole(
     store: &ObjectStore,
     object: ObjectId,
     mut given: oneshot::Receiver<Result<Pinned, Error>>,
 ) -> bool {
-    let given = given.recv().wait().expect("it is answered").expect("it came");
+    let given = given.recv().wait().expect("the request is answered").expect("the data arrived");
     let (view, layout) = store.show(object, given).unwrap();
     let byte = object.origin.as_u128() as u8;
     view[layout.parts()[0].clone()].iter().all(|one| *one == byte)
 }
 
-/// What happens on other threads is looked at until it has.
+/// Waits until a condition is true that other threads change.
 fn until(what: &str, happened: impl Fn() -> bool) {
     let began = std::time::Instant::now();
     while !happened() {
@@ -280,7 +282,7 @@ fn until(what: &str, happened: impl Fn() -> bool) {
     }
 }
 
-/// The store of a worker that knows the token of the others.
+/// Returns the store of a worker that knows the token of the others.
 fn reader() -> ObjectStore {
     let options = StoreOptions { limit: LIMIT, spill: None, ..StoreOptions::default() };
     let store = ObjectStore::new(&options, Credentials::new(Some("a secret".into())));
@@ -309,8 +311,8 @@ fn of_many_values_a_few_are_brought_at_a_time_and_all_arrive() {
     for (object, given) in wanted {
         assert!(is_whole(&store, object, given));
     }
-    until("nothing is brought any more", || counts() == (0, 0));
-    assert_eq!(traffic.connections(), objects.len(), "each is small enough for one");
+    until("all pulls have ended", || counts() == (0, 0));
+    assert_eq!(traffic.connections(), objects.len(), "each value fits one connection");
 }
 
 #[test]
@@ -319,15 +321,15 @@ fn many_who_read_one_value_have_it_brought_once() {
     let (address, traffic) = start_proxy(has(&[wanted], bytes), |_, _, _| true);
     let store = reader();
     let asked: Vec<_> = (0..50).map(|_| store.wants(wanted)).collect();
-    let told: Vec<_> = asked.iter().flat_map(|(_, told)| told).collect();
-    assert_eq!(told, [&worker::Event::DataMissing { object: wanted }]);
+    let events: Vec<_> = asked.iter().flat_map(|(_, events)| events).collect();
+    assert_eq!(events, [&worker::Event::DataMissing { object: wanted }]);
     store.located(wanted, Ok(vec![at(&address)]));
-    store.located(wanted, Ok(vec![at(&address)])); // As if it had been asked twice.
+    store.located(wanted, Ok(vec![at(&address)])); // As if two lookups had been sent.
     for (given, _) in asked {
         assert!(is_whole(&store, wanted, given));
     }
     assert!(traffic.carried() < bytes / 10 * 13, "{} bytes", traffic.carried());
-    assert!(is_whole(&store, wanted, store.wants(wanted).0), "it is here");
+    assert!(is_whole(&store, wanted, store.wants(wanted).0), "the store has it");
 }
 
 #[test]
@@ -346,8 +348,8 @@ fn what_has_come_stays_until_somebody_has_the_rest_and_goes_with_the_session() {
         let given = store.wants(wanted).0;
         store.located(wanted, Ok(vec![at(&address)]));
         let asks = || store.lock().missing.get(&wanted).is_some_and(|missing| missing.waits);
-        until("it is asked again who has it", asks);
-        assert!(store.figures().used > bytes as u64, "what has come is kept");
+        until("the store looks the copies up again", asks);
+        assert!(store.figures().used > bytes as u64, "the received pieces stay");
         (store, given, traffic)
     };
     let (store, given, first) = half_way();
@@ -357,15 +359,15 @@ fn what_has_come_stays_until_somebody_has_the_rest_and_goes_with_the_session() {
     let carried = first.carried() + second.carried();
     assert!(carried < bytes / 10 * 14, "{carried} bytes were carried");
     let making = |store: &ObjectStore| store.read_to_send(wanted).unwrap().1;
-    assert_eq!(making(&store), making(&source), "a copy is of the making that it was copied from");
+    assert_eq!(making(&store), making(&source), "a copy has the version of its source");
 
     let (store, mut given, _) = half_way();
     store.enter(|state, now| state.let_go_of_old(now + KEEP_FOR, wanted, Some(session(1))));
-    assert_eq!(store.figures().used, 0, "others may need the room");
-    assert!(given.try_recv().is_err(), "it is looked for still");
+    assert_eq!(store.figures().used, 0, "other requests may need the room");
+    assert!(given.try_recv().is_err(), "the search goes on");
 
     let (store, mut given, _) = half_way();
     store.set_session(None);
     assert_eq!(store.figures().used, 0);
-    assert!(given.try_recv().is_err(), "the next session is asked for it");
+    assert!(given.try_recv().is_err(), "the next session looks the object up");
 }

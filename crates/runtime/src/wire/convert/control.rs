@@ -1,4 +1,4 @@
-//! The unary operations: requests in words of `marline-core`, answers for people. Ids are UUIDs as
+//! The unary operations: requests as types of `marline-core`, answers for people. Ids are UUIDs as
 //! text, values are `TASK#INDEX`, times are milliseconds since 1970.
 
 mod actor;
@@ -17,14 +17,14 @@ use marline_core::id::{IdPrefix, ObjectId, Session, SessionEpoch};
 use marline_core::payload::Payload;
 use std::str::FromStr;
 
-/// What is asked for, and by which session; by the cluster if there is none.
+/// A decoded request, and the session that made it. `None`: the cluster itself owns the work.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct SessionRequest<T> {
     pub session: Option<Session>,
     pub spec: T,
 }
 
-/// An id, which must be there.
+/// Parses an id that must be present.
 pub(crate) fn id<T: FromStr<Err = Error>>(text: &str, field: &str) -> Result<T, Error> {
     if text.is_empty() {
         return Err(Error::invalid(format!("{field} is missing")));
@@ -32,12 +32,12 @@ pub(crate) fn id<T: FromStr<Err = Error>>(text: &str, field: &str) -> Result<T, 
     text.parse().map_err(|error| within(field, error))
 }
 
-/// How ids begin; all do, if it is empty.
+/// Parses the prefix of an id. An empty prefix fits every id.
 pub(crate) fn prefix(text: &str, field: &str) -> Result<IdPrefix, Error> {
     text.parse().map_err(|error| within(field, error))
 }
 
-/// An id, or a new one if there is none.
+/// Parses an id. Returns a new one if the field is empty.
 pub(crate) fn id_or_new<T: FromStr<Err = Error>>(
     text: &str,
     field: &str,
@@ -46,7 +46,7 @@ pub(crate) fn id_or_new<T: FromStr<Err = Error>>(
     if text.is_empty() { Ok(new()) } else { id(text, field) }
 }
 
-/// A session, which must be there.
+/// Decodes a session that must be present.
 pub(crate) fn session(name: Option<v1::SessionName>, field: &str) -> Result<Session, Error> {
     optional_session(name, field)?.ok_or_else(|| Error::invalid(format!("{field} is missing")))
 }
@@ -61,32 +61,32 @@ pub(crate) fn session_name(session: Session) -> v1::SessionName {
     v1::SessionName { id: session.id.to_string(), epoch: session.epoch.0 }
 }
 
-/// Says so if another version of the protocol is spoken; whoever names none speaks this one.
+/// Fails if the caller speaks another version of the protocol. An empty version means this one.
 pub(crate) fn check_version(protocol: &str) -> Result<(), Error> {
     if protocol.is_empty() { Ok(()) } else { check_protocol(protocol) }
 }
 
-/// Where a name counts that says nothing else.
+/// The namespace of a name without a namespace.
 const DEFAULT_NAMESPACE: &str = "default";
 
-pub(crate) fn namespace(given: &str) -> &str {
-    if given.is_empty() { DEFAULT_NAMESPACE } else { given }
+pub(crate) fn namespace(namespace: &str) -> &str {
+    if namespace.is_empty() { DEFAULT_NAMESPACE } else { namespace }
 }
 
 fn objects(texts: &[String], field: &str) -> Result<Vec<ObjectId>, Error> {
     texts.iter().map(|text| id(text, field)).collect()
 }
 
-/// Arguments; none are an empty list.
+/// Decodes the arguments. An absent field means an empty list.
 fn args(wire: Option<v1::Payload>, field: &str) -> Result<Payload, Error> {
     let Some(wire) = wire else { return Ok(Payload::message_pack(&[0x90][..])) };
     Payload::try_from(wire).map_err(|error| within(field, error))
 }
 
-/// The most words of an error in a list.
+/// The most bytes of an error's text in a list.
 const MAX_LISTED_BYTES: usize = 1 << 10;
 
-/// An error as lists have it: what kind, and in words.
+/// Encodes an error for a list: only its kind and its text, cut to [`MAX_LISTED_BYTES`].
 fn brief(error: &Error) -> v1::Error {
     let words = error.message();
     let end =
@@ -95,12 +95,12 @@ fn brief(error: &Error) -> v1::Error {
     Error::new(error.kind(), &words[..end.unwrap_or(0)]).ran(ran).into()
 }
 
-/// How much is said of what failed.
+/// How much of an error an answer has.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Detail {
-    /// Everything.
+    /// The whole error.
     Whole,
-    /// What fits into a list.
+    /// The part that fits into a list.
     Brief,
 }
 

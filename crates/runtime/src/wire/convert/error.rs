@@ -1,7 +1,7 @@
-//! Errors: as parts of messages, and as the status of a request.
+//! Errors: as parts of messages, and as the status of a gRPC request.
 //!
-//! A status carries the whole error in its details; its code is for tools that know only gRPC. One
-//! without details was made by the transport: nobody knows what became of the request.
+//! A status has the whole error in its details. Its code is for tools that know only gRPC. A status
+//! without details was made by the transport, and does not say what became of the request.
 
 use super::field::{optional, unknown};
 use crate::wire::v1;
@@ -9,15 +9,15 @@ use marline_core::error::{Error, ErrorKind, Failure, Ran};
 use prost::Message;
 use tonic::{Code, Status};
 
-/// How many causes of an error travel with it; those behind them are left out.
+/// The most causes of an error that are encoded. Causes behind them are left out.
 const MAX_CAUSES: usize = 16;
-/// Details of a status that are larger shrink to kind and words. They travel as a header, in base64,
-/// and all headers together may have 16 KiB.
+/// The most bytes of a status's details. Larger details shrink to kind and text. They travel as a
+/// header in base64, and all headers together may have 16 KiB.
 const MAX_DETAILS_BYTES: usize = 8 << 10;
-/// The words of a status are cut here; escaped, each byte can become three of a header.
+/// The most bytes of a status's text. Escaped, each byte can become three bytes of a header.
 const MAX_WORDS_BYTES: usize = 1 << 10;
 
-/// The status that says this.
+/// Returns the status for an error.
 pub(crate) fn to_status(error: Error) -> Status {
     let words = cut(error.message()).to_owned();
     let code = code(error.kind());
@@ -28,7 +28,7 @@ pub(crate) fn to_status(error: Error) -> Status {
     Status::with_details(code, words, details.encode_to_vec().into())
 }
 
-/// What a status says.
+/// Returns the error that a status carries.
 pub(crate) fn from_status(status: Status) -> Error {
     let words = match status.message() {
         "" => status.code().description(),
@@ -68,7 +68,8 @@ fn code(kind: ErrorKind) -> Code {
         ErrorKind::Incompatible => Code::FailedPrecondition,
         ErrorKind::Denied => Code::PermissionDenied,
         ErrorKind::Internal => Code::Internal,
-        // Neither ends a request: user code fails in an outcome, a signal stays in its process.
+        // Neither ends a request: user code fails inside an outcome, and a signal stays in its
+        // process.
         ErrorKind::Failed | ErrorKind::Interrupted => Code::Unknown,
     }
 }
@@ -241,7 +242,7 @@ mod tests {
         let error = from_status(Status::unavailable("connection refused"));
         assert_eq!(error, Error::unavailable(Ran::Maybe, "connection refused"));
         let error = from_status(Status::new(Code::NotFound, ""));
-        assert_eq!(error.kind(), ErrorKind::Unavailable, "whatever a proxy thinks");
+        assert_eq!(error.kind(), ErrorKind::Unavailable, "the code of a proxy does not count");
         assert!(!error.message().is_empty() && error.may_have_run());
     }
 
@@ -282,7 +283,7 @@ mod tests {
         assert_eq!((error.kind(), error.may_have_run()), (ErrorKind::Failed, true));
         assert_eq!(error.message(), "é".repeat(MAX_WORDS_BYTES / 2));
         let fits = Error::invalid("x".repeat(MAX_DETAILS_BYTES - 100));
-        assert_eq!(from_status(to_status(fits.clone())), fits, "what fits stays whole");
+        assert_eq!(from_status(to_status(fits.clone())), fits, "an error that fits stays whole");
     }
 
     #[test]
@@ -290,7 +291,7 @@ mod tests {
         let refused = |wire: v1::Error| Error::try_from(wire).unwrap_err().message().to_owned();
         assert_eq!(refused(v1::Error::default()), "Error.kind is missing");
         let unknown = v1::Error { kind: 21, ..Default::default() };
-        assert_eq!(refused(unknown.clone()), "Error.kind is 21, which means nothing here");
+        assert_eq!(refused(unknown.clone()), "Error.kind has the unknown value 21");
         let cause = Some(Box::new(unknown));
         assert!(refused(v1::Error { kind: 1, cause, ..Default::default() }).contains("Error.kind"));
         let failure = v1::Failure { payload: Some(v1::Payload::default()), ..Default::default() };

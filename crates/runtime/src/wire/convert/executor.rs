@@ -1,5 +1,6 @@
-//! What executors are told of tasks and calls: the same as workers are, without what only a worker has to
-//! know. It is made and read for each of them, so what is left out counts.
+//! The messages in which a worker hands tasks and calls to its executors. They are the messages
+//! that the worker got, without the fields that only a worker needs: each message is encoded and
+//! decoded for one executor, so every field costs time.
 
 use super::field::{all, millis};
 use super::ids::task_id_bytes;
@@ -9,7 +10,7 @@ use marline_core::id::Attempt;
 use marline_core::payload::Value;
 use marline_core::spec::TaskSpec;
 
-/// Run this task; of what it was granted, the executor shows it the GPUs.
+/// Encodes the command to run a task. Of the grant, the executor only needs the GPUs.
 pub(crate) fn encode_run(
     spec: &TaskSpec,
     attempt: Attempt,
@@ -23,7 +24,7 @@ pub(crate) fn encode_run(
     v1::Message { kind: Some(kind) }
 }
 
-/// Call this method. The executor knows which life of its actor it is.
+/// Encodes the command to call a method. The executor knows the epoch of its actor.
 pub(crate) fn encode_call(spec: &TaskSpec, attempt: Attempt, values: Vec<Value>) -> v1::Message {
     let spec = Some(task_spec(spec));
     let (attempt, values, epoch) = (attempt.0, all(values), 0);

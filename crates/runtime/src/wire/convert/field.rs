@@ -1,12 +1,13 @@
-//! What the fields of every message share: words for what is wrong with one, and durations.
+//! Shared helpers for the fields of messages: errors, durations, and fields that are optional or
+//! repeated.
 //!
-//! A field is named as in the `.proto` files, `Message.field`, so that whoever writes a client or a
-//! worker of their own finds it there.
+//! An error names a field as the `.proto` files do, `Message.field`, so that the author of another
+//! client or worker can find it there.
 
 use marline_core::Error;
 use std::time::Duration;
 
-/// The field, which must be there.
+/// Decodes a field that must be present.
 pub(super) fn required<W, T>(field: Option<W>, name: &str) -> Result<T, Error>
 where
     T: TryFrom<W, Error = Error>,
@@ -15,7 +16,7 @@ where
     T::try_from(wire).map_err(|error| within(name, error))
 }
 
-/// The field, if it is there.
+/// Decodes a field, if it is present.
 pub(super) fn optional<W, T>(field: Option<W>, name: &str) -> Result<Option<T>, Error>
 where
     T: TryFrom<W, Error = Error>,
@@ -23,7 +24,7 @@ where
     field.map(|wire| T::try_from(wire).map_err(|error| within(name, error))).transpose()
 }
 
-/// The field, or its default.
+/// Decodes a field, or returns the default of its type.
 pub(super) fn or_default<W, T>(field: Option<W>, name: &str) -> Result<T, Error>
 where
     T: TryFrom<W, Error = Error> + Default,
@@ -31,7 +32,7 @@ where
     Ok(optional(field, name)?.unwrap_or_default())
 }
 
-/// Every part of a repeated field.
+/// Decodes every part of a repeated field.
 pub(super) fn each<W, T>(fields: Vec<W>, name: &str) -> Result<Vec<T>, Error>
 where
     T: TryFrom<W, Error = Error>,
@@ -39,36 +40,36 @@ where
     fields.into_iter().map(|wire| T::try_from(wire).map_err(|error| within(name, error))).collect()
 }
 
-/// Every part of a list, as it travels.
+/// Encodes every part of a list.
 pub(super) fn all<T, W: From<T>>(parts: Vec<T>) -> Vec<W> {
     parts.into_iter().map(W::from).collect()
 }
 
-/// The field as it came, which must be there. A later version may say something that has no place in
-/// ours, so "missing" may mean "unknown".
+/// Returns a field that must be present, undecoded. A later version may send a kind that this
+/// version does not know, so "missing" may mean "unknown".
 pub(super) fn present<W>(field: Option<W>, name: &str) -> Result<W, Error> {
-    field.ok_or_else(|| Error::invalid(format!("{name} is missing, or of a kind unknown here")))
+    field.ok_or_else(|| Error::invalid(format!("{name} is missing, or of an unknown kind")))
 }
 
-/// What is wrong, with the field it was found in.
+/// Adds the name of the field to an error.
 pub(super) fn within(name: &str, error: Error) -> Error {
     Error::invalid(format!("{name}: {}", error.message()))
 }
 
-/// A number that is none of an enum's.
+/// Returns the error for a number that is no value of its enum.
 pub(super) fn unknown(name: &str, number: i32) -> Error {
     match number {
         0 => Error::invalid(format!("{name} is missing")),
-        number => Error::invalid(format!("{name} is {number}, which means nothing here")),
+        number => Error::invalid(format!("{name} has the unknown value {number}")),
     }
 }
 
-/// A wait in milliseconds, rounded up: none is cut down to nothing.
+/// Returns a wait in milliseconds, rounded up so that no wait becomes zero.
 pub(super) fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
 }
 
-/// Something measured, in nanoseconds.
+/// Returns a measured duration in nanoseconds.
 pub(super) fn nanos(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }

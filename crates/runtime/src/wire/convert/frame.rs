@@ -1,4 +1,4 @@
-//! Frames: what travels on a connection.
+//! Frames.
 
 use super::field::{optional, present, required, within};
 use super::message;
@@ -9,7 +9,7 @@ use marline_core::Error;
 use marline_core::lease::{Ping, Pong};
 use marline_core::link::{Incarnation, Packet};
 
-/// A frame as it travels. Payloads move over without a copy.
+/// Encodes a frame. Payloads move without a copy.
 pub(crate) fn encode(frame: Frame) -> v1::Frame {
     let kind = match frame {
         Frame::Attach { session, connection, host } => Kind::Attach(v1::Attach {
@@ -42,8 +42,8 @@ fn encode_packet(packet: Packet<Message>) -> Kind {
     }
 }
 
-/// What a frame says that was sent in this direction. A message that belongs to another is `Invalid`,
-/// as is anything malformed.
+/// Decodes a frame that was sent in this direction. A message of another direction is `Invalid`,
+/// and so is a malformed frame.
 pub(crate) fn decode(frame: v1::Frame, direction: Direction) -> Result<Frame, Error> {
     match present(frame.kind, "Frame.kind")? {
         Kind::Attach(wire) => attach(wire),
@@ -65,7 +65,8 @@ pub(crate) fn decode(frame: v1::Frame, direction: Direction) -> Result<Frame, Er
     }
 }
 
-/// The first frame of a connection, which says who speaks; any other is `Invalid`.
+/// Decodes the first frame of a connection, which names the session. Any frame but `Attach` is
+/// `Invalid`.
 pub(crate) fn decode_attach(frame: v1::Frame) -> Result<Frame, Error> {
     match present(frame.kind, "Frame.kind")? {
         Kind::Attach(wire) => attach(wire),

@@ -1,4 +1,4 @@
-//! Ids, and what is made of them: sessions, objects, things, tries and instances.
+//! Ids, and the types that consist of ids: sessions, objects, referents, attempts and instances.
 
 use super::field::{present, required};
 use crate::wire::v1;

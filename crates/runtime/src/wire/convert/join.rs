@@ -31,7 +31,7 @@ impl From<v1::Process> for ProcessIdentity {
     }
 }
 
-/// A request as it travels.
+/// Encodes a request.
 pub(crate) fn encode_join(join: Join) -> v1::JoinRequest {
     let (role, version) = match join.role {
         Role::Client => {
@@ -66,7 +66,7 @@ fn encode_worker(info: WorkerInfo) -> (join_request::Role, String) {
     (join_request::Role::Worker(worker), info.version)
 }
 
-/// What a request says. Its protocol is for the reader to judge.
+/// Decodes a request. The caller checks its protocol version.
 pub(crate) fn decode_join(wire: v1::JoinRequest) -> Result<Join, Error> {
     let role = match present(wire.role, "JoinRequest.role")? {
         join_request::Role::Client(v1::ClientRole {}) => Role::Client,
@@ -103,8 +103,8 @@ fn decode_worker(wire: v1::WorkerRole, version: String) -> Result<WorkerInfo, Er
     })
 }
 
-/// An answer as it travels. The lease is rounded down, so that its holder never believes in more of it
-/// than the controller does.
+/// Encodes an answer. The lease is rounded down, so that the process that holds it never assumes a
+/// longer lease than the controller does.
 pub(crate) fn encode_joined(joined: Joined) -> v1::JoinReply {
     v1::JoinReply {
         session: Some(joined.session.into()),
@@ -116,7 +116,7 @@ pub(crate) fn encode_joined(joined: Joined) -> v1::JoinReply {
     }
 }
 
-/// What an answer says.
+/// Decodes an answer.
 pub(crate) fn decode_joined(wire: v1::JoinReply) -> Result<Joined, Error> {
     let terms = LeaseTerms {
         lease: some_time(wire.lease_ms, "JoinReply.lease_ms")?,
@@ -133,7 +133,7 @@ pub(crate) fn decode_joined(wire: v1::JoinReply) -> Result<Joined, Error> {
 
 fn some_time(milliseconds: u64, field: &str) -> Result<Duration, Error> {
     match milliseconds {
-        0 => Err(Error::invalid(format!("{field} is missing, or 0"))),
+        0 => Err(Error::invalid(format!("{field} is missing or 0"))),
         milliseconds => Ok(Duration::from_millis(milliseconds)),
     }
 }
@@ -179,7 +179,7 @@ mod tests {
                 change(&mut worker);
                 v1::JoinRequest { role: Some(join_request::Role::Worker(worker)), ..wire() }
             }
-            role => panic!("{role:?} is not a worker's"),
+            role => panic!("{role:?} is not a worker's role"),
         };
         for (wire, field) in [
             (v1::JoinRequest::default(), "JoinRequest.role is missing"),

@@ -1,9 +1,9 @@
-//! Messages: one file per role that speaks with another.
+//! Messages: one file for each pair of roles.
 //!
-//! The wire has one closed list of everything that can be said; which part of it belongs on a link
-//! depends on who speaks to whom there, so decoding is told. Each direction decodes its own part and
-//! refuses the rest; that no message is without a direction is for the tests to see, which send every
-//! message there is.
+//! The wire has one closed list of all messages. Which of them belong on a link depends on the
+//! roles at its ends, so decoding takes the [`Direction`]. Each direction decodes its own messages
+//! and rejects the others. The tests send every message there is, and so prove that no message is
+//! without a direction.
 
 mod client;
 mod host;
@@ -45,12 +45,12 @@ pub(crate) fn decode(wire: v1::Message, direction: Direction) -> Result<Message,
     message.map_err(|error| within(name, error))
 }
 
-/// Something was said that belongs to another direction.
+/// Returns the error for a message that belongs to another direction.
 fn misplaced(direction: Direction) -> Error {
-    Error::invalid(format!("this is not said {direction}"))
+    Error::invalid(format!("this is not sent {direction}"))
 }
 
-/// Whether something is to stop by force, and whether alone.
+/// Returns the wire's two flags for a mode: `force`, and `alone`.
 fn encode_cancel_mode(mode: CancelMode) -> (bool, bool) {
     match mode {
         CancelMode::Graceful => (false, false),
@@ -84,7 +84,7 @@ impl From<Refusal> for v1::Refusal {
     }
 }
 
-/// What a worker lacks that refuses something, where that is known.
+/// Returns the limit that made a worker refuse, if it is known.
 fn encode_system_limit(refusal: Refusal) -> v1::Lack {
     match refusal {
         Refusal::SystemLimit(SystemLimit::Descriptors) => v1::Lack::Descriptors,
@@ -102,7 +102,7 @@ fn refusal(number: i32, lack: i32) -> Result<Refusal, Error> {
     match v1::Refusal::try_from(number) {
         Ok(v1::Refusal::TakenBack) => Ok(Refusal::TakenBack),
         Ok(v1::Refusal::Draining) => Ok(Refusal::Draining),
-        // Of a lack that later versions may know, it is enough that the worker is full.
+        // A later version may know further limits: then it is enough that the worker is full.
         Ok(v1::Refusal::Full) => Ok(match v1::Lack::try_from(lack) {
             Ok(v1::Lack::Descriptors) => Refusal::SystemLimit(SystemLimit::Descriptors),
             Ok(v1::Lack::Processes) => Refusal::SystemLimit(SystemLimit::Processes),
@@ -115,7 +115,7 @@ fn refusal(number: i32, lack: i32) -> Result<Refusal, Error> {
     }
 }
 
-/// What a message is called in `link.proto`.
+/// Returns the name of a message in `link.proto`.
 pub(super) fn name(kind: &Kind) -> &'static str {
     match kind {
         Kind::Submit(_) => "submit",

@@ -1,4 +1,4 @@
-//! Payloads, values, and what came of something: results, or why there are none.
+//! Payloads, values, and outcomes: results, or the error in their place.
 
 use super::field::{all, each, optional, present, required, unknown};
 use super::ids::{actor_id, actor_id_bytes};

@@ -8,7 +8,8 @@ use marline_core::resources::{Amount, Resources};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-/// The most of anything that can be spoken of: accounts add amounts up, and must not overflow.
+/// The largest amount of a resource that a message may name. Resource accounts add amounts up and
+/// must not overflow.
 const MAX_AMOUNT: Amount = Amount::whole(u32::MAX);
 
 type Custom = BTreeMap<Arc<str>, Amount>;

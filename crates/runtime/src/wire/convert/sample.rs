@@ -1,5 +1,5 @@
-//! One of everything that can be said, for tests: every field has a value that is not its default, so
-//! that one which is forgotten on the way shows.
+//! Samples of every frame and message, for tests. Every field has a value that is not its default,
+//! so that a test notices a field that conversion forgot.
 
 use crate::wire::frame::{Direction, Frame};
 use crate::wire::join::Joined;
@@ -31,8 +31,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Names the variant of an enum, and lists all there are: a variant that is added does not compile
-/// here until it is named, and is not covered until there is a sample of it.
+/// Defines a function that names the variant of an enum, and a list of all names. A new variant
+/// does not compile here until it has a name, and a test fails until it has a sample.
 macro_rules! variants {
     ($name:ident, $all:ident, $enum:ident: $($variant:ident)+) => {
         pub(crate) fn $name(value: &$enum) -> &'static str {
@@ -69,7 +69,7 @@ variants! { end_name, END, AttemptEnd: Finished Failed Cancelled Lost }
 variants! { place_name, PLACE, ActorPlace: Nowhere Ready Dead }
 variants! { refusal_name, REFUSAL, Refusal: TakenBack Draining Full SystemLimit NotStarted NotHere }
 
-/// A packet of a link that carries messages.
+/// A packet of a link between processes.
 pub(crate) type MessagePacket = Packet<Message>;
 
 pub(crate) fn task() -> TaskId {
@@ -202,7 +202,7 @@ pub(crate) fn actor_spec() -> ActorSpec {
         class: "Counter".into(),
         args: payload(),
         needs: vec![object()],
-        holds: things(),
+        referents: things(),
         name: Some("counter".into()),
         namespace: "tests".into(),
         options: Arc::new(actor_options()),
@@ -262,7 +262,7 @@ pub(crate) fn from_client() -> Vec<FromClient> {
         FromClient::KillActor { actor },
         FromClient::Announce { object },
         FromClient::Resolve { object, value: Ok(value()) },
-        FromClient::Resolve { object, value: Err(Error::cancelled("it was")) },
+        FromClient::Resolve { object, value: Err(Error::cancelled("cancelled by a test")) },
         FromClient::Watch { session: session() },
         FromClient::ShowOutput { to: Audience::Nobody },
         FromClient::ShowOutput { to: Audience::Me },
@@ -493,7 +493,7 @@ pub(crate) fn from_host() -> Vec<FromHost> {
     messages
 }
 
-/// Every message, each at least once.
+/// Returns every message, each at least once.
 pub(crate) fn messages() -> Vec<Message> {
     let mut messages = Vec::new();
     messages.extend(from_client().into_iter().map(Message::FromClient));
@@ -505,7 +505,7 @@ pub(crate) fn messages() -> Vec<Message> {
     messages
 }
 
-/// The direction in which a message goes.
+/// Returns the direction in which a message is sent.
 pub(crate) fn direction(message: &Message) -> Direction {
     match message {
         Message::FromClient(_) => Direction::ClientToController,
@@ -517,12 +517,12 @@ pub(crate) fn direction(message: &Message) -> Direction {
     }
 }
 
-/// A frame that carries this message.
+/// Returns a frame that carries this message.
 pub(crate) fn data(message: Message) -> Frame {
     Frame::Packet(Packet::Data { sequence: 21, seen: 20, message })
 }
 
-/// Every frame that carries no message.
+/// Returns every frame that carries no message.
 pub(crate) fn frames_without_data() -> Vec<Frame> {
     let (session, from) = (session(), Incarnation(5));
     vec![

@@ -1,4 +1,4 @@
-//! Tasks and actors as they are asked for. An option that is absent has its default.
+//! The specifications of tasks and actors. An absent option has its default.
 
 use super::field::{all, each, millis, optional, or_default, present, required, unknown};
 use super::ids::{actor_id, actor_id_bytes, task_id, task_id_bytes};
@@ -56,10 +56,11 @@ impl TryFrom<v1::RetryOn> for RetryOn {
     }
 }
 
-/// A choice is made by setting it; unset, it is none.
+/// Returns the error for a choice that is present and false: a choice is made by setting it to
+/// true.
 fn says_nothing(field: &str) -> Error {
     Error::invalid(format!(
-        "{field} is false, which chooses nothing: set it to true or leave it out"
+        "{field} is false, which selects nothing: set it to true or leave it out"
     ))
 }
 
@@ -229,7 +230,7 @@ impl From<Arc<ActorSpec>> for v1::ActorSpec {
             class: spec.class.to_string(),
             args: Some(spec.args.into()),
             needs: all(spec.needs),
-            holds: all(spec.holds),
+            holds: all(spec.referents),
             name: spec.name.map(|name| name.to_string()),
             namespace: spec.namespace.to_string(),
             options: Some(Arc::unwrap_or_clone(spec.options).into()),
@@ -246,7 +247,7 @@ impl TryFrom<v1::ActorSpec> for Arc<ActorSpec> {
             class: wire.class.into(),
             args: required(wire.args, "ActorSpec.args")?,
             needs: each(wire.needs, "ActorSpec.needs")?,
-            holds: each(wire.holds, "ActorSpec.holds")?,
+            referents: each(wire.holds, "ActorSpec.holds")?,
             name: wire.name.map(Arc::from),
             namespace: wire.namespace.into(),
             options: Arc::new(or_default(wire.options, "ActorSpec.options")?),
@@ -331,7 +332,7 @@ mod tests {
         }
         let refused = v1::ActorOptions { lifetime: 3, ..Default::default() };
         let refused = words(ActorOptions::try_from(refused));
-        assert_eq!(refused, "ActorOptions.lifetime is 3, which means nothing here");
+        assert_eq!(refused, "ActorOptions.lifetime has the unknown value 3");
         let negative = Some(v1::Resources { cpu: -1, ..Default::default() });
         let refused = v1::ActorOptions { placement: negative, ..Default::default() };
         let refused = words(ActorOptions::try_from(refused));

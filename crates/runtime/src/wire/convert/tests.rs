@@ -1,5 +1,5 @@
-//! Frames and messages through bytes and back; what is malformed, or said by the wrong one, is refused
-//! with the field named.
+//! Converts frames and messages to bytes and back. Malformed messages, and those of another
+//! direction, are rejected with the name of the field.
 
 use super::sample::{self, MessagePacket};
 use super::{decode, decode_attach, encode};
@@ -22,13 +22,13 @@ const DIRECTIONS: [Direction; 6] = [
     Direction::HostToCaller,
 ];
 
-/// Through bytes and back.
+/// Encodes a frame to bytes and decodes them.
 fn travels(frame: Frame, direction: Direction) -> Result<Frame, Error> {
     let bytes = Bytes::from(encode(frame).encode_to_vec());
     decode(v1::Frame::decode(bytes).expect("prost reads what it wrote"), direction)
 }
 
-/// A message as it travels in a frame.
+/// Returns a frame that carries this message.
 fn carried(kind: Option<Kind>) -> v1::Frame {
     let message = Some(v1::Message { kind });
     v1::Frame {
@@ -114,7 +114,7 @@ fn what_belongs_to_another_direction_is_refused_by_name() {
                 continue;
             }
             match &message {
-                // Said alike to clients and workers.
+                // Clients and workers get the same message.
                 Message::ToClient(ToClient::SessionEnded { .. })
                 | Message::ToWorker(ToWorker::SessionEnded { .. })
                     if matches!(
@@ -122,10 +122,10 @@ fn what_belongs_to_another_direction_is_refused_by_name() {
                         Direction::ControllerToClient | Direction::ControllerToWorker
                     ) => {}
                 message => {
-                    let error = travelled.expect_err("it is not said in this direction");
+                    let error = travelled.expect_err("another direction must be rejected");
                     let kind = super::encode_message(message.clone()).kind.unwrap();
                     let name = super::message::name(&kind);
-                    let words = format!("Data.message: {name}: this is not said {direction}");
+                    let words = format!("Data.message: {name}: this is not sent {direction}");
                     assert_eq!((error.kind(), error.message()), (ErrorKind::Invalid, &words[..]));
                 }
             }
@@ -206,7 +206,7 @@ fn malformed_messages_of_clients_are_refused_by_name() {
         ),
         (
             Kind::Put(v1::Put { object: object(), value: Some(odd), at: None }),
-            "put: Put.value: Value.payload: Payload.encoding is 4, which means nothing here",
+            "put: Put.value: Value.payload: Payload.encoding has the unknown value 4",
         ),
         (Kind::Fetch(v1::ObjectId::default()), "fetch: ObjectId.origin has 0 bytes"),
         (Kind::Hold(v1::Thing::default()), "hold: Thing.kind is missing"),
@@ -330,7 +330,7 @@ fn malformed_messages_of_workers_are_refused_by_name() {
         ),
         (
             Kind::Refused(v1::Refused { attempt: attempt(), reason: 6, lack: 0 }),
-            "Refused.reason is 6, which means nothing here",
+            "Refused.reason has the unknown value 6",
         ),
         (Kind::TaskStarted(v1::Try::default()), "task_started: Try.task has 0 bytes"),
         (
@@ -496,7 +496,7 @@ fn malformed_messages_between_callers_and_hosts_are_refused_by_name() {
         (Kind::CallRefused(v1::Refused::default()), "call_refused: Refused.attempt is missing"),
         (
             Kind::CallRefused(v1::Refused { attempt: attempt(), reason: 9, lack: 0 }),
-            "call_refused: Refused.reason is 9",
+            "call_refused: Refused.reason has the unknown value 9",
         ),
         (Kind::CallLost(v1::CallLost::default()), "CallLost.attempt is missing"),
         (
@@ -508,8 +508,8 @@ fn malformed_messages_between_callers_and_hosts_are_refused_by_name() {
     }
 }
 
-/// Every sample, cut short at every byte, and with every byte changed: what prost still reads either
-/// decodes or is refused as invalid.
+/// Cuts every sample short at every byte, and changes every byte. If prost can still read the
+/// bytes, decoding succeeds or fails with `Invalid`.
 #[test]
 fn damaged_bytes_never_panic() {
     let messages = sample::messages().into_iter();
@@ -551,5 +551,5 @@ fn a_payload_is_not_copied_on_its_way_out() {
     let kept = spec.clone();
     let message = Message::FromClient(marline_core::message::FromClient::Submit(spec));
     let frame = encode(Frame::Packet(Packet::Data { sequence: 1, seen: 0, message }));
-    assert_eq!(at(&frame), kept.args.inline.as_ptr(), "also when somebody else keeps the spec");
+    assert_eq!(at(&frame), kept.args.inline.as_ptr(), "a second owner of the spec needs no copy");
 }

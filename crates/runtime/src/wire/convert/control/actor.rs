@@ -1,4 +1,4 @@
-//! Actors: how they are asked for, and what is known of them.
+//! Actors: requests to create one, and their statuses.
 
 use super::super::field::or_default;
 use super::{
@@ -23,7 +23,7 @@ pub(crate) fn decode_actor(
         class: wire.class.into(),
         args: args(wire.args, "CreateActorRequest.args")?,
         needs: objects(&wire.needs, "CreateActorRequest.needs")?,
-        holds: Vec::new(),
+        referents: Vec::new(),
         name: (!wire.name.is_empty()).then(|| wire.name.into()),
         namespace: namespace(&wire.namespace).into(),
         options: Arc::new(or_default(wire.options, "CreateActorRequest.options")?),
@@ -76,7 +76,7 @@ pub(crate) fn encode_actor(
     }
 }
 
-/// What a worker knows of an actor that is with it.
+/// Encodes what a worker knows of an actor that it hosts.
 pub(crate) fn encode_actor_here(
     worker: Option<Session>,
     actor: &WorkerActorStatus,
@@ -93,7 +93,8 @@ pub(crate) fn encode_actor_here(
     }
 }
 
-/// Adds to what the controller knows of an actor what its worker knows: calls that went there direct.
+/// Adds what the worker knows of an actor to what the controller knows: the worker also sees direct
+/// calls.
 pub(crate) fn add_worker_view(status: &mut v1::ActorStatus, here: &v1::ActorStatus) {
     if (&status.actor_id, status.epoch) == (&here.actor_id, here.epoch) {
         // Calls through the controller are in both counts, or on their way to the worker.

@@ -1,4 +1,4 @@
-//! Workers and the cluster as a whole, as they are shown.
+//! Workers and the cluster as a whole, as answers show them.
 
 use crate::node::Health;
 use crate::wire::v1;

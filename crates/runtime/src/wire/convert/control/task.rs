@@ -1,4 +1,4 @@
-//! Tasks and calls: how they are asked for, and what is known of them.
+//! Tasks and calls: requests to submit one, filters, and statuses.
 
 use super::super::field::{or_default, unknown, within};
 use super::{
@@ -14,7 +14,7 @@ use marline_core::spec::{Target, TaskSpec};
 use marline_core::worker::WorkerTaskStatus;
 use std::sync::Arc;
 
-/// How many results a task gives that says nothing else.
+/// How many results a task has if the request does not say.
 const DEFAULT_RETURNS: u32 = 1;
 
 pub(crate) fn decode_task(
@@ -99,7 +99,7 @@ pub(crate) fn encode_task(status: TaskStatus, detail: Detail, wall: WallClock) -
     }
 }
 
-/// What a worker knows of a task that is with it.
+/// Encodes what a worker knows of a task that it has.
 pub(crate) fn encode_task_here(
     worker: Option<Session>,
     task: &WorkerTaskStatus,

@@ -1,4 +1,4 @@
-//! Requests in words of `marline-core`, and statuses as they are shown.
+//! Conversion of requests to types of `marline-core`, and of statuses to answers.
 
 use super::super::sample;
 use super::*;
@@ -96,7 +96,11 @@ fn what_is_malformed_is_refused_by_name() {
     refused(session(nobody, "KeepAliveRequest.session"), invalid, "SessionName.id is missing");
     let wire = v1::CallActorRequest::default();
     refused(decode_call(wire), invalid, "CallActorRequest.actor_id is missing");
-    refused(decode_filter(&of_state(99)), invalid, "ListTasksRequest.states: TaskState is 99");
+    refused(
+        decode_filter(&of_state(99)),
+        invalid,
+        "ListTasksRequest.states: TaskState has the unknown value 99",
+    );
     refused(decode_filter(&of_state(0)), invalid, "TaskState is missing");
     let wire = v1::ListTasksRequest { actor_id: "x".into(), ..Default::default() };
     refused(decode_filter(&wire), invalid, "ListTasksRequest.actor_id: \"x\" is not an id");
@@ -206,7 +210,7 @@ fn an_actor_shows_why_it_is_gone_and_a_worker_what_it_has() {
     assert_eq!(shown.collect::<Vec<_>>(), expected);
 
     let marline_core::controller::Role::Worker(info) = sample::worker_role() else {
-        panic!("it is a worker")
+        panic!("the sample is a worker's role")
     };
     let states =
         [WorkerState::Joining, WorkerState::Healthy, WorkerState::Suspect, WorkerState::Draining];
@@ -247,8 +251,8 @@ fn what_a_worker_knows_of_an_actor_counts_for_the_same_life_only() {
         (status.pending_calls, status.last_used_at)
     };
     assert_eq!(combined(&view(2, 3, 70)), (3, Some(70)));
-    assert_eq!(combined(&view(2, 0, 40)), (1, Some(50)), "what is on its way counts");
-    assert_eq!(combined(&view(1, 3, 70)), (1, Some(50)), "another life");
+    assert_eq!(combined(&view(2, 0, 40)), (1, Some(50)), "calls on their way count");
+    assert_eq!(combined(&view(1, 3, 70)), (1, Some(50)), "another epoch");
     let other = v1::ActorStatus { actor_id: "b".into(), ..view(2, 3, 70) };
     assert_eq!(combined(&other), (1, Some(50)), "another actor");
 }

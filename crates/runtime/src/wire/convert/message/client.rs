@@ -1,4 +1,4 @@
-//! What clients and the controller say to each other.
+//! Messages between clients and the controller.
 
 use super::worker::{copies, located};
 use super::{cancel_task, decode_cancel_mode, misplaced};

@@ -1,4 +1,4 @@
-//! What callers and the workers that host their actors say to each other.
+//! Messages between callers and the workers that host their actors.
 
 use super::{cancel_task, decode_cancel_mode, encode_system_limit, misplaced, refusal};
 use crate::wire::convert::field::{all, each, required};

@@ -1,4 +1,4 @@
-//! What user code printed, and who is shown it.
+//! The output of user code, and the drivers that it is shown to.
 
 use crate::wire::convert::field::{present, required};
 use crate::wire::v1::{self, show_output::To, source::Kind};
@@ -58,7 +58,7 @@ pub(super) fn printed(source: OutputSource, output: PrintedLines) -> v1::Printed
     }
 }
 
-/// What [`printed`] made.
+/// Decodes what [`printed`] encoded.
 pub(super) fn decode_printed(wire: v1::Printed) -> Result<(OutputSource, PrintedLines), Error> {
     let output = PrintedLines {
         pid: wire.pid,

@@ -1,4 +1,4 @@
-//! What workers and the controller say to each other.
+//! Messages between workers and the controller.
 
 use super::output::{decode_printed, printed};
 use super::{decode_cancel_mode, encode_cancel_mode, encode_system_limit, misplaced, refusal};
@@ -318,7 +318,7 @@ impl TryFrom<Kind> for FromWorker {
     }
 }
 
-/// What `Located` says.
+/// Decodes the copies of an object, or why there are none.
 pub(super) fn copies(
     wire: v1::Located,
 ) -> Result<(ObjectId, Result<Vec<CopyLocation>, Error>), Error> {

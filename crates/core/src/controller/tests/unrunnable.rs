@@ -21,7 +21,7 @@ impl Rig {
         let resources = Resources::cpus(1);
         let info = WorkerInfo { hostname, resources, provides, ..WorkerInfo::default() };
         self.happens(joins(SessionId::from_u128(number), 1, Role::Worker(info)));
-        let Effect::OpenSession(session) = self.next() else { panic!("it may join") };
+        let Effect::OpenSession(session) = self.next() else { panic!("the worker may join") };
         self.worker_says(session, FromWorker::Joined);
         session
     }
@@ -67,7 +67,7 @@ fn unknown_work_runs_when_a_worker_joins_in_time_that_knows_it() {
     let knows = rig.worker_providing(3, &["divide"], 0);
     let attempt = rig.assigns(knows, 1);
     rig.submit(client, divide(2));
-    // The one that waits behind it begins to wait for such a worker when that is gone.
+    // The wait of the second task begins when the worker that could run it is gone.
     rig.dies(knows);
     rig.pass(55 * SECOND);
     rig.nothing_left();
@@ -231,7 +231,7 @@ fn the_wait_begins_anew_when_the_worker_was_able_meanwhile() {
         runtime: "python".into(),
         error: Error::unavailable(Ran::No, "no such file"),
     };
-    // Its only CPU is taken.
+    // The worker's only CPU is taken.
     rig.submit(client, task(1));
     rig.assigns(broken, 1);
     rig.worker_says(broken, unable());

@@ -1,8 +1,9 @@
-//! Values whose data is in workers' stores: where it is, and when it is forgotten.
+//! Values whose data is in workers' stores: where the data is, when it is forgotten, and how lost
+//! data is recomputed.
 
 use super::*;
 
-/// The value of an object whose data is in a store.
+/// Returns the value of an object whose data is in a store.
 pub(super) fn stored(object: ObjectId) -> Value {
     Payload::raw("large").stored_as(object).into()
 }
@@ -11,7 +12,7 @@ pub(super) fn result(number: u128) -> ObjectId {
     ObjectId::of(task_id(number), 0)
 }
 
-/// A task that has left its result in the store of the worker it ran at.
+/// Runs a task that leaves its result in the store of its worker. Returns the result.
 pub(super) fn made(rig: &mut Rig, client: Session, worker: Session, number: u128) -> ObjectId {
     rig.submit(client, task(number));
     let attempt = rig.assigns(worker, number);
@@ -50,20 +51,20 @@ fn a_task_goes_to_the_worker_that_has_most_of_its_arguments() {
     let attempt = rig.assigns(first, 3);
     rig.finish(first, attempt);
     rig.ends(client, 3).unwrap();
-    // The second has a copy of one: the first still has more.
+    // The second worker has a copy of one value. The first still has more bytes.
     rig.worker_says(second, FromWorker::Copied { object: here });
     rig.submit(client, TaskSpec { needs: vec![here, there], ..task(4) });
     let attempt = rig.assigns(first, 4);
     rig.finish(first, attempt);
     rig.ends(client, 4).unwrap();
-    // Bytes count, not how many values they are.
+    // The number of bytes counts, not the number of values.
     let large = result(90);
     let value = Payload::raw(vec![0; 100]).stored_as(large).into();
     rig.client_says(client, FromClient::Put { object: large, value, at: Some(second) });
     assert_eq!(rig.next_to_worker(second), ToWorker::Keep { object: large });
     rig.submit(client, TaskSpec { needs: vec![here, there, large], ..task(6) });
     rig.assigns(second, 6);
-    // Nothing large among its arguments: where there is most room.
+    // A task without large arguments goes to the worker with most room.
     rig.submit(client, task(5));
     rig.assigns(second, 5);
 }
@@ -78,10 +79,10 @@ fn data_of_a_result_that_nobody_holds_or_wants_is_forgotten_at_once() {
     rig.end(worker, attempt, AttemptEnd::Finished(vec![stored(result(1))]), None);
     rig.ends(client, 1).unwrap();
     assert_eq!(rig.next_to_worker(worker), ToWorker::Forget { object: result(1) });
-    // The same once more: the attempt is not there any more.
+    // The same report again: the attempt is not current any more.
     rig.end(worker, attempt, AttemptEnd::Finished(vec![stored(result(1))]), None);
     assert_eq!(rig.next_to_worker(worker), ToWorker::Forget { object: result(1) });
-    // More than was asked for.
+    // More results than the task declares.
     rig.submit(client, task(2));
     let attempt = rig.assigns(worker, 2);
     let two = vec![stored(result(2)), stored(ObjectId::of(task_id(2), 1))];
@@ -132,7 +133,7 @@ fn what_a_client_put_into_a_store_that_is_gone_is_lost_and_said_so() {
         client,
         FromClient::Put { object: result(91), value: stored(result(91)), at: None },
     );
-    assert!(rig.controller.object(result(91)).unwrap().unwrap().is_err(), "it is nowhere");
+    assert!(rig.controller.object(result(91)).unwrap().unwrap().is_err(), "no store has it");
 }
 
 #[test]
@@ -142,7 +143,7 @@ fn a_worker_that_looks_for_data_is_told_where_it_is_and_its_copy_counts() {
     let object = made(&mut rig, client, worker, 1);
     rig.worker_says(other, FromWorker::Locate { object });
     let ToWorker::Located { copies: Ok(copies), .. } = rig.next_to_worker(other) else {
-        panic!("it is")
+        panic!("the data is in a store")
     };
     assert_eq!(copies.iter().map(|copy| copy.worker).collect::<Vec<_>>(), [worker]);
     rig.worker_says(other, FromWorker::Copied { object });
@@ -150,7 +151,7 @@ fn a_worker_that_looks_for_data_is_told_where_it_is_and_its_copy_counts() {
     assert_eq!(rig.controller.copies(object).unwrap()[0].worker, other, "the copy is left");
     released(&mut rig, client, object);
     assert_eq!(rig.next_to_worker(other), ToWorker::Forget { object });
-    // One that comes when nobody holds it any more is forgotten.
+    // A copy that is reported when nothing holds the object any more is forgotten.
     rig.worker_says(other, FromWorker::Copied { object });
     assert_eq!(rig.next_to_worker(other), ToWorker::Forget { object });
     rig.nothing_left();
@@ -169,14 +170,14 @@ fn whoever_looks_for_lost_data_is_told_what_was_lost_and_why() {
     rig.worker_says(worker, FromWorker::CopyLost { object, error: Error::internal("a bad disk") });
     rig.worker_says(other, FromWorker::Locate { object });
     let ToWorker::Located { copies: Err(error), .. } = rig.next_to_worker(other) else {
-        panic!("it is not")
+        panic!("the data is lost")
     };
     assert_eq!(error.kind(), ErrorKind::Gone);
     assert!(error.message().contains("a bad disk"), "{error}");
     assert!(error.message().contains("max_retries"), "{error}");
     rig.worker_says(other, FromWorker::Locate { object: result(80) });
     let ToWorker::Located { copies: Err(error), .. } = rig.next_to_worker(other) else {
-        panic!("it never was")
+        panic!("the object never existed")
     };
     assert_eq!(error.kind(), ErrorKind::Gone);
 }
@@ -197,7 +198,7 @@ fn what_a_direct_call_left_in_a_store_is_held_for_its_caller() {
         instance,
         kept: vec![],
     };
-    // It was announced, and somebody waits for it.
+    // The result was announced, and a task waits for it.
     rig.client_says(client, FromClient::Announce { object });
     rig.submit(client, TaskSpec { needs: vec![object], ..task(6) });
     rig.worker_says(worker, entrust(client));
@@ -211,14 +212,14 @@ fn what_a_direct_call_left_in_a_store_is_held_for_its_caller() {
     assert!(rig.controller.copies(object).is_ok(), "the client has it");
     rig.client_says(client, FromClient::Release { thing });
     assert_eq!(rig.next_to_worker(worker), ToWorker::Forget { object });
-    // The caller is gone: nobody gets it.
+    // The caller is gone, so nothing holds the value.
     rig.dies(client);
     rig.worker_says(worker, entrust(client));
-    let said: Vec<ToWorker> = (0..3).map(|_| rig.next_to_worker(worker)).collect();
-    assert!(said.contains(&ToWorker::Forget { object }), "{said:?}");
+    let messages: Vec<ToWorker> = (0..3).map(|_| rig.next_to_worker(worker)).collect();
+    assert!(messages.contains(&ToWorker::Forget { object }), "{messages:?}");
 }
 
-/// A worker looks for data, which is to be made anew.
+/// Lets a worker look for the data of an object.
 pub(super) fn looks(rig: &mut Rig, worker: Session, object: ObjectId) {
     rig.worker_says(worker, FromWorker::Locate { object });
 }
@@ -229,13 +230,13 @@ pub(super) fn loses(rig: &mut Rig, worker: Session, object: ObjectId) {
 
 pub(super) fn found(rig: &mut Rig, worker: Session) -> Result<Session, Error> {
     let ToWorker::Located { copies, .. } = rig.next_to_worker(worker) else {
-        panic!("it looked for it")
+        panic!("the worker looked for data")
     };
     copies.map(|copies| copies[0].worker)
 }
 
 #[test]
-fn a_lost_result_is_made_anew_for_whoever_looks_for_it() {
+fn a_lost_result_is_recomputed_for_every_session_that_looks_for_it() {
     let mut rig = Rig::new();
     let (client, worker, other) = (rig.client(1), rig.worker(2, 1), rig.worker(3, 0));
     let object = made(&mut rig, client, worker, 1);
@@ -254,7 +255,7 @@ fn a_lost_result_is_made_anew_for_whoever_looks_for_it() {
 }
 
 #[test]
-fn what_is_lost_is_made_anew_with_what_it_takes_though_nobody_holds_that_any_more() {
+fn lost_data_is_recomputed_with_its_inputs_though_nothing_holds_them_any_more() {
     let mut rig = Rig::new();
     let (client, worker) = (rig.client(1), rig.worker(2, 1));
     rig.client_says(
@@ -273,7 +274,7 @@ fn what_is_lost_is_made_anew_with_what_it_takes_though_nobody_holds_that_any_mor
     released(&mut rig, client, result(1));
     assert_eq!(rig.next_to_worker(worker), ToWorker::Forget { object: result(1) });
     loses(&mut rig, worker, result(2));
-    // A task needs it: those run again that it takes, in their order.
+    // A task needs the lost data: the tasks that it takes run again, in their order.
     rig.submit(client, TaskSpec { needs: vec![result(2)], ..task(3) });
     let (attempt, values) = rig.gives(worker, 1, true);
     assert_eq!(values, [value("small")]);
@@ -284,13 +285,13 @@ fn what_is_lost_is_made_anew_with_what_it_takes_though_nobody_holds_that_any_mor
     assert_eq!(
         rig.next_to_worker(worker),
         ToWorker::Forget { object: result(1) },
-        "nobody needs it now"
+        "nothing needs it now"
     );
     let (attempt, values) = rig.gives(worker, 3, true);
     assert_eq!(values, [stored(result(2))]);
     rig.finish(worker, attempt);
     rig.ends(client, 3).unwrap();
-    // With the last hold goes what was remembered for it.
+    // With the last hold, the tasks leave the lineage.
     released(&mut rig, client, result(2));
     assert_eq!(rig.next_to_worker(worker), ToWorker::Forget { object: result(2) });
     released(&mut rig, client, result(3));
@@ -299,7 +300,7 @@ fn what_is_lost_is_made_anew_with_what_it_takes_though_nobody_holds_that_any_mor
 }
 
 #[test]
-fn what_fails_when_it_is_made_anew_fails_for_those_who_wait() {
+fn a_recomputation_that_fails_fails_all_that_wait_for_it() {
     let mut rig = Rig::new();
     let (client, worker, other) = (rig.client(1), rig.worker(2, 1), rig.worker(3, 0));
     let object = made(&mut rig, client, worker, 1);
@@ -311,13 +312,13 @@ fn what_fails_when_it_is_made_anew_fails_for_those_who_wait() {
     assert_eq!(found(&mut rig, other).unwrap_err().kind(), ErrorKind::Failed);
     assert_eq!(rig.ends(client, 2).unwrap_err().kind(), ErrorKind::Failed);
     rig.nothing_left();
-    // Whoever looks for it later has it tried again.
+    // A session that looks for it later makes the task run again.
     looks(&mut rig, other, object);
     assert_eq!(rig.assigns(worker, 1).attempt, Attempt(3));
 }
 
 #[test]
-fn what_was_put_or_called_or_is_not_remembered_is_lost_with_its_last_copy() {
+fn data_that_was_put_or_has_left_the_lineage_is_lost_with_its_last_copy() {
     let mut rig = Rig::with(Config { max_lineage_bytes: 1_000, ..Config::default() });
     let (client, worker, other) = (rig.client(1), rig.worker(2, 1), rig.worker(3, 0));
     let put = result(90);
@@ -340,7 +341,7 @@ fn what_was_put_or_called_or_is_not_remembered_is_lost_with_its_last_copy() {
 }
 
 #[test]
-fn what_is_lost_while_something_else_is_waited_for_is_made_anew() {
+fn data_that_is_lost_while_its_task_waits_for_another_value_is_recomputed() {
     let mut rig = Rig::new();
     let (client, worker) = (rig.client(1), rig.worker(2, 1));
     let object = made(&mut rig, client, worker, 1);
@@ -355,7 +356,7 @@ fn what_is_lost_while_something_else_is_waited_for_is_made_anew() {
 }
 
 #[test]
-fn what_is_lost_is_made_anew_up_to_a_depth() {
+fn lost_data_is_recomputed_up_to_a_depth() {
     for (depth, runs) in [(100, true), (101, false)] {
         let mut rig = Rig::new();
         let (client, worker, other) = (rig.client(1), rig.worker(2, 1), rig.worker(3, 0));
@@ -364,7 +365,7 @@ fn what_is_lost_is_made_anew_up_to_a_depth() {
             rig.submit(client, TaskSpec { needs: vec![result(number - 1)], ..task(number) });
             let (attempt, _) = rig.gives(worker, number, true);
             rig.end(worker, attempt, AttemptEnd::Finished(vec![stored(result(number))]), None);
-            rig.effects.clear(); // The client is told, also how many more it may submit.
+            rig.effects.clear(); // The end of the task, and a promise of more room.
         }
         for number in 1..=depth {
             loses(&mut rig, worker, result(number));
@@ -374,13 +375,13 @@ fn what_is_lost_is_made_anew_up_to_a_depth() {
             rig.assigns(worker, 1);
         } else {
             let error = found(&mut rig, other).unwrap_err();
-            assert!(error.message().contains("deeper than is made anew"), "{error}");
+            assert!(error.message().contains("deeper than are recomputed"), "{error}");
         }
     }
 }
 
 #[test]
-fn what_is_lost_is_said_with_its_name_its_node_and_what_made_it() {
+fn an_error_about_lost_data_names_the_object_its_node_and_the_function_that_made_it() {
     let mut rig = Rig::new();
     let (client, worker, other) = (rig.client(1), rig.worker(2, 1), rig.worker(3, 0));
     let options = TaskOptions { max_retries: Budget::Times(0), ..TaskOptions::default() };
@@ -399,7 +400,7 @@ fn what_is_lost_is_said_with_its_name_its_node_and_what_made_it() {
 }
 
 #[test]
-fn work_whose_data_is_lost_is_not_given_what_its_maker_needs() {
+fn work_whose_data_is_lost_does_not_take_the_resources_that_recomputing_it_needs() {
     let mut rig = Rig::new();
     let client = rig.client(1);
     let with_gpu = |rig: &mut Rig, number| {
@@ -426,7 +427,7 @@ fn work_whose_data_is_lost_is_not_given_what_its_maker_needs() {
 }
 
 #[test]
-fn what_is_made_anew_for_nobody_is_not() {
+fn a_recomputation_stops_when_nothing_holds_its_result_any_more() {
     let mut rig = Rig::new();
     let (client, worker, other) = (rig.client(1), rig.worker(2, 1), rig.worker(3, 0));
     let object = made(&mut rig, client, worker, 1);
@@ -463,8 +464,8 @@ fn small_values_that_are_kept_for_tasks_that_could_run_again_count() {
 }
 
 #[test]
-fn what_is_forgotten_of_a_chain_does_not_count_when_it_is_remembered_again() {
-    // There is room for two of them.
+fn a_dropped_lineage_entry_does_not_count_when_its_task_gets_another() {
+    // There is room for two tasks.
     let mut rig = Rig::with(Config { max_lineage_bytes: 700, ..Config::default() });
     let (client, worker) = (rig.client(1), rig.worker(2, 1));
     made(&mut rig, client, worker, 1);
@@ -482,7 +483,7 @@ fn what_is_forgotten_of_a_chain_does_not_count_when_it_is_remembered_again() {
 }
 
 #[test]
-fn who_looks_for_what_is_small_when_it_is_made_anew_is_told_to_ask_again() {
+fn a_session_that_looks_for_data_that_is_small_when_recomputed_is_told_to_ask_again() {
     let mut rig = Rig::new();
     let (client, worker, other) = (rig.client(1), rig.worker(2, 1), rig.worker(3, 0));
     let object = made(&mut rig, client, worker, 1);
@@ -495,7 +496,7 @@ fn who_looks_for_what_is_small_when_it_is_made_anew_is_told_to_ask_again() {
 }
 
 #[test]
-fn what_is_made_anew_of_several_results_for_nobody_is_forgotten_with_all_of_them() {
+fn a_recomputation_of_several_results_stops_when_nothing_holds_any_of_them() {
     let mut rig = Rig::new();
     let (client, worker, other) = (rig.client(1), rig.worker(2, 1), rig.worker(3, 0));
     rig.submit(client, TaskSpec { returns: 2, ..task(1) });

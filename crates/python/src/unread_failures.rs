@@ -1,10 +1,11 @@
-//! Failures whose errors nobody reads. A driver prints each of them in one line: otherwise a task that failed looks like
-//! one that worked.
+//! Failures whose errors the user's code never reads. The driver prints one line for each. Without
+//! it, a failed task whose result is ignored looks like one that succeeded.
 //!
-//! An [`Answer`] that ends with an error takes a [`Failed`] along, and reports it when its last reference is dropped,
-//! unless somebody has read the error. Nothing is done for answers that have a value. Any thread may drop a reference,
-//! with the interpreter's lock or without, so the lines are written by a thread of its own, which starts with the first
-//! of them. `marline/_unread.py` has the words.
+//! An [`Answer`] that ends with an error carries an [`UnreadFailure`]. When the last reference to
+//! the answer is dropped and the error was not read, the answer prints the failure. Answers with
+//! values cost nothing. Any thread may drop a reference, with or without the interpreter's lock, so
+//! a separate thread writes the lines. It starts with the first line. `marline/_unread.py` has the
+//! texts.
 
 use crate::answer::Answer;
 use crate::fork::generation;
@@ -17,115 +18,120 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, Weak};
 use std::thread;
 use std::time::Duration;
 
-/// So many distinct failures are printed in a session; each is remembered, so that it is printed once.
+/// The most distinct failures that a session prints. Each one is remembered, so that it is printed
+/// once.
 const MAX_DISTINCT: usize = 1_000;
-/// The longest message that is printed, in characters; what is longer is cut.
+/// The longest message that is printed, in characters. A longer one is cut.
 const MAX_MESSAGE_CHARS: usize = 200;
-/// Failed answers that were dropped are forgotten when there are so many, and then whenever they have doubled.
+/// The first length of the list of failed answers at which dropped ones are removed from it. After
+/// that, they are removed whenever the list has doubled.
 const FORGET_AT: usize = 64;
-/// The end of a session waits at most this long for its lines to be written: nobody may be reading standard error.
+/// How long the end of a session waits for its lines to be written, at most. Standard error may be
+/// a pipe that no process reads.
 const MAX_CLOSE: Duration = Duration::from_secs(5);
-/// The class of the exception that a task raises if it gets the result of a task that was cancelled.
+/// The class of the exception that a task raises when it gets the result of a cancelled task.
 const CANCELLED: &str = "TaskCancelledError";
 
-/// The work that an answer belongs to. Every call of a driver makes one, so it has the names alone: that costs two or
-/// three reference counts, and no allocation.
+/// The work that an answer belongs to. Every submission of a driver makes one, so it has only the
+/// names: that costs two or three reference counts and no allocation.
 pub struct Origin {
-    unread: Arc<Unread>,
-    work: Work,
+    unread: Arc<UnreadFailures>,
+    work: WorkName,
 }
 
-/// The kinds of work, and their names.
-enum Work {
+/// The kind of the work and its names.
+enum WorkName {
     Task(Arc<str>),
     Call { class: Arc<str>, method: Arc<str> },
     Actor(Arc<str>),
 }
 
-/// A failure that is printed if nobody reads it.
-pub struct Failed {
-    unread: Arc<Unread>,
+/// A failure that is printed if its error is never read.
+pub struct UnreadFailure {
+    unread: Arc<UnreadFailures>,
     notice: Notice,
 }
 
-/// What is printed of a failure, and what makes it distinct.
+/// The contents of the line of one failure. Two failures with equal contents are printed once.
 #[derive(Clone, PartialEq, Eq, Hash)]
 struct Notice {
-    /// `task`, `call` or `actor`.
+    /// The kind of work: `task`, `call` or `actor`.
     what: &'static str,
     name: String,
     kind: String,
-    /// The class of the exception, if user code raised it.
+    /// The class of the exception, if user code raised one.
     class: Option<String>,
     message: String,
-    /// Whether a value is gone, and whether memory ran short: there are exceptions for these.
+    /// Whether the value is lost, and whether memory was exhausted. Each has its own exception
+    /// class.
     is_value_gone: bool,
     is_out_of_memory: bool,
 }
 
-/// See the [module](self).
-pub struct Unread {
+/// The unread failures of one session. See the [module](self).
+pub struct UnreadFailures {
     state: Mutex<State>,
-    /// Rung when there is something to write, and when it was written.
+    /// Notified when there is a line to write, when lines were written, and when the session ends.
     changed: Condvar,
-    /// Which process it belongs to.
+    /// The [`generation`] of the process that owns it.
     generation: u64,
 }
 
 #[derive(Default)]
 struct State {
     printed: HashSet<Notice>,
-    /// Lines to write. `None` is the line that says that there are too many.
+    /// Lines to write. `None` stands for the line that says that there are too many.
     queue: VecDeque<Option<Notice>>,
-    /// Answers that failed, until they are dropped.
+    /// Failed answers that may still be referenced.
     failed: Vec<Weak<Answer>>,
     forget_at: usize,
-    /// Whether the thread that writes has been started, and whether it is at it.
+    /// Whether the writing thread was started, and whether it is writing now.
     is_started: bool,
     writes: bool,
     is_closed: bool,
 }
 
-impl Unread {
-    pub fn new() -> Arc<Unread> {
+impl UnreadFailures {
+    pub fn new() -> Arc<UnreadFailures> {
         let state = State { forget_at: FORGET_AT, ..State::default() };
         let generation = generation();
-        Arc::new(Unread { state: Mutex::new(state), changed: Condvar::new(), generation })
+        Arc::new(UnreadFailures { state: Mutex::new(state), changed: Condvar::new(), generation })
     }
 
-    /// A task that calls this function.
-    pub fn task(self: &Arc<Unread>, function: &Arc<str>) -> Origin {
-        Origin { unread: self.clone(), work: Work::Task(function.clone()) }
+    /// Returns the origin of a task that calls `function`.
+    pub fn task(self: &Arc<UnreadFailures>, function: &Arc<str>) -> Origin {
+        Origin { unread: self.clone(), work: WorkName::Task(function.clone()) }
     }
 
-    /// A call to this method of an actor of this class.
-    pub fn call(self: &Arc<Unread>, class: &Arc<str>, method: &Arc<str>) -> Origin {
-        let work = Work::Call { class: class.clone(), method: method.clone() };
+    /// Returns the origin of a call of `method` of an actor of class `class`.
+    pub fn call(self: &Arc<UnreadFailures>, class: &Arc<str>, method: &Arc<str>) -> Origin {
+        let work = WorkName::Call { class: class.clone(), method: method.clone() };
         Origin { unread: self.clone(), work }
     }
 
-    /// The constructor of an actor of this class.
-    pub fn actor(self: &Arc<Unread>, class: &Arc<str>) -> Origin {
-        Origin { unread: self.clone(), work: Work::Actor(class.clone()) }
+    /// Returns the origin of the constructor of an actor of class `class`.
+    pub fn actor(self: &Arc<UnreadFailures>, class: &Arc<str>) -> Origin {
+        Origin { unread: self.clone(), work: WorkName::Actor(class.clone()) }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().expect("nothing panics under it")
     }
 
-    /// An answer has failed. If its references outlive the session, [`close`](Unread::close) looks at it.
+    /// Remembers a failed answer. If its references outlive the session,
+    /// [`close`](UnreadFailures::close) finds it.
     fn watch(&self, answer: &Arc<Answer>) {
         let mut state = self.state();
         if state.failed.len() >= state.forget_at {
-            state.failed.retain(|one| one.strong_count() > 0);
+            state.failed.retain(|answer| answer.strong_count() > 0);
             state.forget_at = FORGET_AT.max(2 * state.failed.len());
         }
         state.failed.push(Arc::downgrade(answer));
     }
 
-    fn report(self: &Arc<Unread>, notice: &Notice) {
+    fn report(self: &Arc<UnreadFailures>, notice: &Notice) {
         if self.generation != generation() {
-            return; // It is another process's, and its lock may be held for good here.
+            return; // In a fork: a thread of the parent may hold the lock, forever.
         }
         let mut state = self.state();
         if state.is_closed || state.printed.len() > MAX_DISTINCT || state.printed.contains(notice) {
@@ -142,7 +148,7 @@ impl Unread {
         self.changed.notify_all();
     }
 
-    /// Writes what comes, until the session is over.
+    /// Writes lines as they come, until the session ends.
     fn write_all(&self) {
         let mut state = self.state();
         loop {
@@ -156,7 +162,7 @@ impl Unread {
             let notices: Vec<_> = state.queue.drain(..).collect();
             state.writes = true;
             drop(state);
-            // Nothing, if the interpreter is about to end.
+            // `None` if the interpreter is shutting down.
             let written = Python::try_attach(|py| write(py, &notices));
             state = self.state();
             state.writes = false;
@@ -167,16 +173,18 @@ impl Unread {
         }
     }
 
-    /// The session ends: writes the lines that wait. `with_held` also reports failures whose references are still held.
-    /// Work that fails from now on was cut off by the end, and is not reported.
-    pub fn close(self: &Arc<Unread>, py: Python<'_>, with_held: bool) {
+    /// Ends with the session: waits until queued lines are written. With `with_held` it also prints
+    /// failures whose references still exist. Work that fails later was cut off by the end of the
+    /// session and is not printed.
+    pub fn close(self: &Arc<UnreadFailures>, py: Python<'_>, with_held: bool) {
         if self.generation != generation() {
             return;
         }
-        // Not under the lock: one of them may be dropped here, and report itself.
+        // Not under the lock: this may drop the last reference to an answer, which then prints its
+        // own failure.
         let failed = std::mem::take(&mut self.state().failed);
         for answer in failed.iter().filter(|_| with_held).filter_map(Weak::upgrade) {
-            answer.report_if_unread();
+            answer.print_if_unread();
         }
         let left: Vec<_> = {
             let mut state = self.state();
@@ -184,7 +192,7 @@ impl Unread {
             self.changed.notify_all();
             if state.is_started { Vec::new() } else { state.queue.drain(..).collect() }
         };
-        write(py, &left); // No thread could be started.
+        write(py, &left); // The writing thread could not be started.
         py.detach(|| {
             let is_busy = |state: &mut State| state.writes || !state.queue.is_empty();
             drop(self.changed.wait_timeout_while(self.state(), MAX_CLOSE, is_busy));
@@ -192,7 +200,7 @@ impl Unread {
     }
 }
 
-/// Has Python write lines.
+/// Writes lines, through `marline/_unread.py`.
 fn write(py: Python<'_>, notices: &[Option<Notice>]) {
     if notices.is_empty() {
         return;
@@ -204,14 +212,14 @@ fn write(py: Python<'_>, notices: &[Option<Notice>]) {
     };
     let notices: Vec<_> = notices.iter().map(|notice| notice.as_ref().map(words)).collect();
     let module = py.import("marline._unread");
-    // Nobody can be told if it fails.
+    // An error is ignored: there is no caller that could handle it.
     drop(module.and_then(|module| module.call_method1("show", (notices,))));
 }
 
 impl Origin {
-    /// The work ended with an error: returns the failure that its answer reports if nobody reads it. Nothing, if
-    /// somebody ended the work on purpose.
-    pub fn failed(self, answer: &Arc<Answer>, error: &Error) -> Option<Box<Failed>> {
+    /// Returns the failure that the answer prints if its error is not read. Returns `None` if the
+    /// work was ended on purpose.
+    pub fn failed(self, answer: &Arc<Answer>, error: &Error) -> Option<Box<UnreadFailure>> {
         let Origin { unread, work } = self;
         if is_meant(&work, error) {
             return None;
@@ -219,9 +227,9 @@ impl Origin {
         unread.watch(answer);
         let error = raised(error);
         let (what, name) = match work {
-            Work::Task(function) => ("task", function.to_string()),
-            Work::Call { class, method } => ("call", format!("{class}.{method}")),
-            Work::Actor(class) => ("actor", class.to_string()),
+            WorkName::Task(function) => ("task", function.to_string()),
+            WorkName::Call { class, method } => ("call", format!("{class}.{method}")),
+            WorkName::Actor(class) => ("actor", class.to_string()),
         };
         let notice = Notice {
             what,
@@ -232,18 +240,19 @@ impl Origin {
             is_value_gone: matches!(error.what_is_gone(), Some(Referent::Object(_))),
             is_out_of_memory: error.is_out_of_memory(),
         };
-        Some(Box::new(Failed { unread, notice }))
+        Some(Box::new(UnreadFailure { unread, notice }))
     }
 }
 
-impl Failed {
-    /// Nobody has read it, and nobody can any more.
+impl UnreadFailure {
+    /// Prints the failure: its error was not read, and no reference is left to read it.
     pub fn report(&self) {
         self.unread.report(&self.notice);
     }
 }
 
-/// The error that a caller sees: work fails as what it depends on did.
+/// Returns the error that a caller sees. Work whose argument failed in user code fails with that
+/// error.
 fn raised(error: &Error) -> &Error {
     match error.cause().map(raised) {
         Some(cause) if cause.kind() == ErrorKind::Failed => cause,
@@ -251,10 +260,10 @@ fn raised(error: &Error) -> &Error {
     }
 }
 
-/// Whether somebody ended the work on purpose: it was cancelled, or its actor was deleted or let go. A call that such an
-/// actor never ran was made too late: that is a failure.
-fn is_meant(work: &Work, error: &Error) -> bool {
-    let is_birth = matches!(work, Work::Actor(_));
+/// Returns whether the work was ended on purpose: it was cancelled, or its actor was deleted or
+/// released. A call that such an actor never ran was made too late, which is a failure.
+fn is_meant(work: &WorkName, error: &Error) -> bool {
+    let is_birth = matches!(work, WorkName::Actor(_));
     let is_of_ended_actor = matches!(error.what_is_gone(), Some(Referent::Actor(_)))
         && error.cause().is_none()
         && (is_birth || error.may_have_run());
@@ -265,7 +274,7 @@ fn is_meant(work: &Work, error: &Error) -> bool {
         || is_of_ended_actor
 }
 
-/// The first line of a message, escaped and cut.
+/// Returns the first line of a message, cut to [`MAX_MESSAGE_CHARS`] and escaped.
 fn first_line(message: &str) -> String {
     let line = message.trim_start().lines().next().unwrap_or_default();
     let mut cut: String = line.chars().take(MAX_MESSAGE_CHARS).collect();

@@ -1,4 +1,5 @@
-//! Large values for those who have no store, and ask this node's controller for them.
+//! Pulls large values for callers without an object store, which ask this node's controller for
+//! results.
 
 use super::Node;
 use crate::net::transfer::{self, TransferRequest};
@@ -9,13 +10,13 @@ use marline_core::id::ObjectId;
 use marline_core::payload::{Payload, Value};
 
 impl Node {
-    /// Values with their data, if they are not more than a message carries. Blocks.
+    /// Returns values with their data, if they fit into a message. Blocks.
     pub fn bring_all(&self, mut values: Vec<Value>) -> Result<Vec<Value>, Error> {
         let limit = self.with_controller(|controller| controller.config().max_payload_bytes)?;
         let bytes: u64 = values.iter().map(|value| value.payload.size()).sum();
         if bytes > limit as u64 {
             return Err(Error::too_large(format!(
-                "the results are {bytes} bytes in nodes' stores, and {limit} can be answered with (max_payload_bytes): \
+                "the results are {bytes} bytes in object stores, the limit of an answer is {limit} (max_payload_bytes): \
                  have a task read them"
             )));
         }

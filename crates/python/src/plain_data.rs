@@ -1,5 +1,6 @@
-//! Plain data as MessagePack, for what is written in another language: lists are arrays, dicts and dataclasses
-//! are maps. A reference as an argument is an extension that stands for its value, as in `marline`'s codec.
+//! Plain data as MessagePack, for functions and actors in other languages. Lists and tuples are
+//! arrays; dicts and dataclasses are maps. A reference that is an argument becomes an extension
+//! that stands for its value, as in the codec of the crate `marline`.
 
 use crate::failure::to_python;
 use crate::pickle;
@@ -16,17 +17,18 @@ use rmp::{Marker, decode::read_marker, encode};
 
 /// The extension type that stands for the value of a reference; its data is the value's index.
 const REFERENCE: i8 = 1;
-/// So deep may data be.
+/// The deepest nesting of data. Reading and writing recurse once for each level.
 const MAX_DEPTH: usize = 200;
 
-/// A value, encoded.
+/// Encodes a value.
 pub fn dump(value: &Bound<'_, PyAny>) -> PyResult<Payload> {
     let mut bytes = Vec::new();
     write(&mut bytes, value, 0)?;
     Ok(Payload::message_pack(bytes))
 }
 
-/// Arguments, encoded, and the references among them.
+/// Encodes arguments. Returns also the references among them, whose values travel beside the
+/// arguments.
 pub fn dump_arguments<'py>(
     args: &Bound<'py, PyTuple>,
 ) -> PyResult<(Payload, Vec<Bound<'py, ObjectRef>>)> {
@@ -69,15 +71,15 @@ fn write(to: &mut Vec<u8>, value: &Bound<'_, PyAny>, depth: usize) -> PyResult<(
         encode::write_bin(to, &value.to_vec()).expect(MEMORY);
     } else if let Ok(list) = value.cast::<PyList>() {
         write_len(to, list.len(), value, encode::write_array_len)?;
-        list.iter().try_for_each(|one| write(to, &one, depth + 1))?;
+        list.iter().try_for_each(|item| write(to, &item, depth + 1))?;
     } else if let Ok(tuple) = value.cast::<PyTuple>() {
         write_len(to, tuple.len(), value, encode::write_array_len)?;
-        tuple.iter().try_for_each(|one| write(to, &one, depth + 1))?;
+        tuple.iter().try_for_each(|item| write(to, &item, depth + 1))?;
     } else if let Ok(map) = value.cast::<PyDict>() {
         write_len(to, map.len(), value, encode::write_map_len)?;
-        for (key, one) in map.iter() {
+        for (key, item) in map.iter() {
             write(to, &key, depth + 1)?;
-            write(to, &one, depth + 1)?;
+            write(to, &item, depth + 1)?;
         }
     } else {
         write_dataclass(to, value, depth)?;
@@ -91,7 +93,8 @@ fn write_int(to: &mut Vec<u8>, value: &Bound<'_, PyInt>) -> PyResult<()> {
     } else if let Ok(value) = value.extract::<u64>() {
         encode::write_uint(to, value).expect("memory takes everything");
     } else {
-        let words = format!("{value} has more than 64 bits, which is all that plain data has");
+        let words =
+            format!("{value} has more than 64 bits: plain data has integers of 64 bits at most");
         return Err(invalid(value.py(), words));
     }
     Ok(())
@@ -108,14 +111,15 @@ fn write_len<E: std::fmt::Debug>(
     Ok(())
 }
 
-/// A map with the names of its fields; nothing else is left.
+/// Writes a dataclass as a map with the names of its fields. Fails for everything else: all other
+/// types were tried before.
 fn write_dataclass(to: &mut Vec<u8>, value: &Bound<'_, PyAny>, depth: usize) -> PyResult<()> {
     let py = value.py();
     let is_type = value.is_instance_of::<PyType>();
     if is_type || !value.hasattr("__dataclass_fields__")? {
         let class = value.get_type().fully_qualified_name()?;
         return Err(PyTypeError::new_err(format!(
-            "a {class} is not plain data, and only that crosses languages: None, bool, int, float, str, \
+            "a {class} is not plain data, and only plain data crosses languages: None, bool, int, float, str, \
              bytes, lists, tuples, dicts and dataclasses of those"
         )));
     }
@@ -130,7 +134,7 @@ fn write_dataclass(to: &mut Vec<u8>, value: &Bound<'_, PyAny>, depth: usize) -> 
     Ok(())
 }
 
-/// A value, decoded.
+/// Decodes a value.
 pub fn load<'py>(py: Python<'py>, bytes: &Bytes) -> PyResult<Bound<'py, PyAny>> {
     let mut reader = Reader { py, rest: bytes };
     let value = reader.value(0)?;
@@ -138,7 +142,7 @@ pub fn load<'py>(py: Python<'py>, bytes: &Bytes) -> PyResult<Bound<'py, PyAny>> 
     Ok(value)
 }
 
-/// Arguments, decoded, with the values of the references among them.
+/// Decodes arguments; puts in the values of the references among them.
 pub fn load_arguments<'py>(
     py: Python<'py>,
     bytes: &Bytes,
@@ -195,12 +199,12 @@ impl<'py, 'a> Reader<'py, 'a> {
         Ok(self.take(N)?.try_into().expect("as many as were asked for"))
     }
 
-    /// A length of so many bytes.
+    /// Reads a big-endian length of `width` bytes.
     fn length(&mut self, width: usize) -> PyResult<usize> {
         Ok(self.take(width)?.iter().fold(0, |length, byte| length << 8 | usize::from(*byte)))
     }
 
-    /// If a reference is next, takes it and says which.
+    /// If a reference comes next, takes it and returns its index.
     fn reference(&mut self) -> PyResult<Option<usize>> {
         let [marker, kind, a, b, c, d, ..] = *self.rest else { return Ok(None) };
         if marker != Marker::FixExt4.to_u8() || kind != REFERENCE.to_be_bytes()[0] {

@@ -1,6 +1,7 @@
-//! Data that is brought without being asked for: away from workers that leave, and back from where it was saved.
+//! Pulls that the controller starts: away from workers that drain, and back from where data was
+//! saved.
 
-use super::stored::{found, looks, loses, made, released, result, stored};
+use super::copies::{found, looks, loses, made, released, result, stored};
 use super::*;
 use crate::error::Ran;
 
@@ -10,7 +11,7 @@ fn drained(rig: &mut Rig, worker: Session) {
 
 fn brings(rig: &mut Rig, worker: Session, object: ObjectId, from: &[Session]) {
     let ToWorker::Bring { object: other, from: copies } = rig.next_to_worker(worker) else {
-        panic!("it is to bring something")
+        panic!("the worker is told to pull data")
     };
     assert_eq!(other, object);
     assert_eq!(copies.iter().map(|copy| copy.worker).collect::<Vec<_>>(), from);
@@ -21,14 +22,14 @@ fn fails(rig: &mut Rig, worker: Session, object: ObjectId) {
     rig.worker_says(worker, FromWorker::NotBrought { object, error });
 }
 
-/// The value of an object whose data was saved.
+/// Returns the value of an object whose data was saved.
 fn durable(object: ObjectId) -> Value {
     let mut value = stored(object);
     value.payload.stored.as_mut().expect("it is stored").durable = true;
     value
 }
 
-/// A client puts a value that is saved, into the store of a worker.
+/// Lets a client put a value that is saved, into the store of a worker.
 fn saved(rig: &mut Rig, client: Session, worker: Session, number: u128) -> ObjectId {
     let object = result(number);
     rig.client_says(client, FromClient::Put { object, value: durable(object), at: Some(worker) });
@@ -45,7 +46,7 @@ fn what_only_a_leaving_worker_has_is_brought_elsewhere_before_it_may_go() {
     let other = rig.worker(3, 1);
     rig.worker_says(other, FromWorker::Copied { object: objects[0] });
     drained(&mut rig, leaving);
-    // The first is elsewhere already; of the others, four at a time.
+    // Another worker has the first already. The others are moved four at a time.
     for object in &objects[1..5] {
         brings(&mut rig, other, *object, &[leaving]);
     }
@@ -77,11 +78,11 @@ fn what_cannot_be_brought_to_one_is_brought_to_another_and_at_last_goes_with_its
     brings(&mut rig, first, object, &[leaving]);
     fails(&mut rig, first, object);
     brings(&mut rig, second, object, &[leaving]);
-    fails(&mut rig, first, object); // It said so before: nothing to anybody.
+    fails(&mut rig, first, object); // The worker reported that before: nothing happens.
     rig.nothing_left();
     rig.dies(second);
     rig.effects.retain(|effect| matches!(effect, Effect::ToWorker { to, .. } if *to == leaving));
-    assert_eq!(rig.next_to_worker(leaving), ToWorker::Leave, "nobody else could");
+    assert_eq!(rig.next_to_worker(leaving), ToWorker::Leave, "no other worker could pull it");
 }
 
 #[test]
@@ -115,7 +116,8 @@ fn a_worker_that_is_to_bring_an_item_and_makes_it_itself_keeps_it() {
     gives(&mut rig, leaving, attempt);
     rig.effects.clear();
     let other = rig.worker(3, 1);
-    // The task runs again elsewhere, and gives the same item while its data is to be brought there.
+    // The task runs again at the other worker, and yields the same item while that worker is to
+    // pull its data.
     rig.end(leaving, attempt, AttemptEnd::Lost(Error::unavailable(Ran::Maybe, "killed")), None);
     drained(&mut rig, leaving);
     rig.worker_says(leaving, FromWorker::Emptied);
@@ -128,7 +130,7 @@ fn a_worker_that_is_to_bring_an_item_and_makes_it_itself_keeps_it() {
     let forgets = |effect: &Effect| {
         matches!(effect, Effect::ToWorker { message: ToWorker::Forget { .. }, .. })
     };
-    assert!(!rig.effects.iter().any(forgets), "its word that it has the data is on its way");
+    assert!(!rig.effects.iter().any(forgets), "its `Copied` is on its way");
     rig.effects.clear();
     rig.worker_says(other, FromWorker::Copied { object });
     assert_eq!(rig.next_to_worker(leaving), ToWorker::Leave);
@@ -154,7 +156,7 @@ fn what_was_saved_comes_back_when_its_last_copy_is_lost() {
     let (client, worker, other) = (rig.client(1), rig.worker(2, 1), rig.worker(3, 1));
     let object = saved(&mut rig, client, worker, 90);
     loses(&mut rig, worker, object);
-    // To whoever looks for it first, and once.
+    // The worker that looks for it first pulls it, once.
     looks(&mut rig, other, object);
     brings(&mut rig, other, object, &[]);
     rig.submit(client, TaskSpec { needs: vec![object], ..task(1) });
@@ -193,7 +195,7 @@ fn what_was_saved_is_erased_when_nobody_wants_it_any_more() {
     released(&mut rig, client, object);
     assert_eq!(rig.next_to_worker(worker), ToWorker::Forget { object });
     assert_eq!(rig.next_to_worker(worker), ToWorker::Erase { object });
-    // A result that nobody wants.
+    // A result that nothing holds.
     rig.submit(client, task(1));
     let attempt = rig.assigns(worker, 1);
     released(&mut rig, client, result(1));
@@ -201,7 +203,7 @@ fn what_was_saved_is_erased_when_nobody_wants_it_any_more() {
     rig.ends(client, 1).unwrap();
     assert_eq!(rig.next_to_worker(worker), ToWorker::Forget { object: result(1) });
     assert_eq!(rig.next_to_worker(worker), ToWorker::Erase { object: result(1) });
-    // While no worker is there, it waits for one.
+    // While no worker is here, the erasures wait for one.
     let last = saved(&mut rig, client, worker, 91);
     rig.dies(worker);
     rig.effects.clear();
@@ -226,12 +228,12 @@ fn what_was_saved_and_cannot_be_read_is_made_anew_or_lost() {
     let error = found(&mut rig, worker).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Gone);
     assert!(error.message().contains("no room"), "{error}");
-    // It is there all the same: whoever looks next may be luckier.
+    // The saved data still exists: the next session that looks for it makes a worker try again.
     looks(&mut rig, worker, object);
     brings(&mut rig, worker, object, &[]);
     rig.worker_says(worker, FromWorker::Copied { object });
     assert_eq!(found(&mut rig, worker).unwrap(), worker);
-    // The result of a task is made anew.
+    // The result of a task is recomputed.
     rig.submit(client, task(1));
     let attempt = rig.assigns(worker, 1);
     rig.end(worker, attempt, AttemptEnd::Finished(vec![durable(result(1))]), None);
@@ -245,7 +247,7 @@ fn what_was_saved_and_cannot_be_read_is_made_anew_or_lost() {
     assert_eq!(
         rig.next_to_worker(worker),
         ToWorker::Erase { object: result(1) },
-        "it is not saved now"
+        "the recomputed value is not saved"
     );
     assert_eq!(found(&mut rig, worker).unwrap(), worker);
 }
@@ -264,7 +266,7 @@ fn what_was_saved_counts_though_the_worker_that_had_it_is_gone() {
 }
 
 #[test]
-fn what_was_on_its_way_from_a_worker_that_is_gone_does_not_count_for_the_one_that_comes_back() {
+fn moves_away_from_a_worker_that_is_gone_do_not_count_when_it_comes_back() {
     let mut rig = Rig::new();
     let (client, leaving) = (rig.client(1), rig.worker(2, 1));
     let object = made(&mut rig, client, leaving, 1);
@@ -276,13 +278,13 @@ fn what_was_on_its_way_from_a_worker_that_is_gone_does_not_count_for_the_one_tha
     let back = rig.worker(2, 1);
     drained(&mut rig, back);
     rig.worker_says(back, FromWorker::Emptied);
-    assert_eq!(rig.next_to_worker(back), ToWorker::Leave, "it has nothing");
-    fails(&mut rig, other, object); // Nobody looks for it: it is not made anew.
+    assert_eq!(rig.next_to_worker(back), ToWorker::Leave, "its store is empty");
+    fails(&mut rig, other, object); // Nothing looks for the data, so it is not recomputed.
     rig.nothing_left();
 }
 
 #[test]
-fn what_was_saved_and_is_made_anew_before_it_is_read_is_brought_no_more() {
+fn saved_data_that_is_recomputed_before_it_is_read_is_pulled_no_more() {
     let mut rig = Rig::new();
     let (client, worker, other) = (rig.client(1), rig.worker(2, 1), rig.worker(3, 0));
     rig.submit(client, TaskSpec { stream_window: Some(4), ..task(1) });
@@ -296,7 +298,7 @@ fn what_was_saved_and_is_made_anew_before_it_is_read_is_brought_no_more() {
     loses(&mut rig, worker, object);
     looks(&mut rig, other, object);
     brings(&mut rig, other, object, &[]);
-    // Meanwhile its task is tried again, and what it gives is small this time.
+    // Meanwhile the task runs again, and the item that it yields is small this time.
     rig.end(worker, attempt, AttemptEnd::Lost(Error::internal("killed")), None);
     rig.pass(Duration::from_secs(60));
     let attempt = rig.assigns(worker, 1);
@@ -304,17 +306,17 @@ fn what_was_saved_and_is_made_anew_before_it_is_read_is_brought_no_more() {
     assert_eq!(
         rig.next_to_worker(worker),
         ToWorker::Erase { object },
-        "it is not what it is any more"
+        "the saved data is not the value any more"
     );
     let ToWorker::Located { copies: Err(_), .. } = rig.next_to_worker(other) else {
-        panic!("it is told")
+        panic!("the worker that looked is answered")
     };
     fails(&mut rig, other, object);
     rig.nothing_left();
 }
 
 #[test]
-fn what_a_leaving_worker_had_not_alone_is_looked_at_again_before_it_may_go() {
+fn objects_that_a_leaving_worker_shared_are_checked_again_before_it_may_leave() {
     let mut rig = Rig::new();
     let (client, leaving) = (rig.client(1), rig.worker(2, 1));
     let object = made(&mut rig, client, leaving, 1);
@@ -348,7 +350,7 @@ fn what_was_saved_is_erased_when_the_last_worker_that_can_has_nothing_more_to_do
 }
 
 #[test]
-fn what_an_attempt_saved_that_nobody_heard_of_is_erased_when_its_task_fails() {
+fn results_that_a_lost_attempt_may_have_saved_are_erased_when_its_task_fails() {
     let mut rig = Rig::new();
     let (client, worker) = (rig.client(1), rig.worker(2, 1));
     let options = TaskOptions { durable: true, ..TaskOptions::default() };
@@ -364,14 +366,14 @@ fn what_an_attempt_saved_that_nobody_heard_of_is_erased_when_its_task_fails() {
 }
 
 #[test]
-fn what_a_worker_was_to_erase_that_is_gone_another_erases() {
+fn erasures_of_a_worker_that_is_gone_go_to_another_worker() {
     let mut rig = Rig::new();
     let (client, worker) = (rig.client(1), rig.worker(2, 1));
     let object = saved(&mut rig, client, worker, 90);
     released(&mut rig, client, object);
     assert_eq!(rig.next_to_worker(worker), ToWorker::Forget { object });
     assert_eq!(rig.next_to_worker(worker), ToWorker::Erase { object });
-    rig.dies(worker); // It may not have heard of it.
+    rig.dies(worker); // The message may not have arrived.
     rig.effects.clear();
     let other = rig.worker(3, 1);
     assert_eq!(rig.next_to_worker(other), ToWorker::Erase { object });

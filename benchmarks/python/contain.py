@@ -1,9 +1,12 @@
-"""A cage: namespaces in which a program sees no network but `lo` and no processes but its own.
+"""Isolates a program in namespaces: it sees no network but `lo`, and no processes but its own.
 
-Ray listens on every interface whatever it is told, and leaves processes behind. In the cage nobody hears it;
-and when the cage's first process ends, the kernel ends all the others. `words` gives what to put before a
-command; this file as a program is the cage's first process. Everybody is measured in it, where it can be
-made; Ray only there.
+Ray listens on every interface whatever its options say, and leaves processes behind. In the
+namespaces nobody can reach its listeners. When the first process of the namespaces ends, the kernel
+kills all others.
+
+`command_prefix` returns the words to put before a command. As a program, this file is the first
+process of the namespaces, and runs the command. Every contestant is isolated where that is
+possible. Ray is not measured where it is not.
 """
 
 from __future__ import annotations
@@ -18,7 +21,7 @@ import sys
 from collections.abc import Iterable
 
 UNSHARE = ["unshare", "--net", "--pid", "--fork", "--kill-child", "--mount-proc"]
-# Who is not root may be root in a namespace of users, where the kernel allows that.
+# A user who is not root may be root in a user namespace, if the kernel allows that.
 AS_ROOT = ["--user", "--map-root-user"]
 
 # From <linux/sockios.h> and <linux/if.h>.
@@ -28,20 +31,20 @@ IFF_UP = 1
 
 
 @functools.cache
-def words() -> list[str] | None:
-    """What to put before a command, so that it runs in a cage; None where none can be made."""
+def command_prefix() -> list[str] | None:
+    """Returns the words to put before a command to isolate it, or None if that is impossible."""
     for unshare in (UNSHARE, [UNSHARE[0], *AS_ROOT, *UNSHARE[1:]]):
-        cage = [*unshare, sys.executable, __file__]
+        prefix = [*unshare, sys.executable, __file__]
         try:
-            if subprocess.run([*cage, "true"], capture_output=True, timeout=30).returncode == 0:
-                return cage
+            if subprocess.run([*prefix, "true"], capture_output=True, timeout=30).returncode == 0:
+                return prefix
         except (OSError, subprocess.TimeoutExpired):
             continue
     return None
 
 
 def flags(name: str, change: int | None = None) -> int:
-    """An interface's flags; with `change`, those are set first."""
+    """Returns the flags of an interface. If `change` is given, sets them first."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
         if change is not None:
             fcntl.ioctl(any_socket, SIOCSIFFLAGS, struct.pack("16sh22x", name.encode(), change))
@@ -50,14 +53,16 @@ def flags(name: str, change: int | None = None) -> int:
 
 
 def interfaces() -> list[str]:
-    """Those that are up."""
+    """Returns the network interfaces that are up."""
     return [name for _, name in socket.if_nameindex() if flags(name) & IFF_UP]
 
 
-def insist(others: Iterable[int] = ()) -> None:
-    """Ends this program unless it is in a cage, and these processes in the same one."""
+def require_isolation(others: Iterable[int] = ()) -> None:
+    """Exits this program unless it is isolated, and these processes share its network namespace."""
     if interfaces() != ["lo"]:
-        sys.exit(f"not in a cage: {', '.join(interfaces())} would be listened on; start it with contain.py")
+        sys.exit(
+            f"not isolated: listeners on {', '.join(interfaces())} could be reached; start it with contain.py"
+        )
     here = os.readlink("/proc/self/ns/net")
     for pid in others:
         try:
@@ -65,12 +70,12 @@ def insist(others: Iterable[int] = ()) -> None:
         except FileNotFoundError:
             continue  # It has ended.
         if there != here:
-            sys.exit(f"process {pid} is outside of the cage: its listeners can be reached")
+            sys.exit(f"process {pid} is not isolated: its listeners can be reached")
 
 
 def main() -> int:
     flags("lo", flags("lo") | IFF_UP)
-    insist()
+    require_isolation()
     return subprocess.call(sys.argv[1:])
 
 

@@ -1,6 +1,7 @@
-"""A contest: everybody takes a turn in each round, in an order that changes from round to round; a figure is
-the median over the rounds. What is told on the command line, what is printed and where rows go is the same
-for every benchmark.
+"""Runs a benchmark: its command line, its rounds, its output.
+
+Each contestant takes its turns in every round. The order changes from round to round. A figure is
+the median over the rounds. Command line, output and JSON file are the same for every benchmark.
 """
 
 from __future__ import annotations
@@ -17,98 +18,102 @@ import report
 import rows
 from contestants import Contestant, Failed, turn
 
-# A rough run takes a tenth of the calls.
+# With --quick, this many times fewer calls are measured.
 ROUGH = 10
-# How long is looked at what others do with the machine, before each turn, in seconds.
+# How many seconds the load of other programs on the machine is measured before each turn.
 LOOK = 0.3
 
 
 @dataclasses.dataclass(frozen=True)
 class Benchmark:
-    # As in `make bench-NAME` and target/bench/NAME.json.
+    # The NAME of `make bench-NAME` and target/bench/NAME.json.
     name: str
     about: str | None
     contestants: list[Contestant]
     questions: list[rows.Question]
     rounds: int
-    # What else there is to be said of a run's figures, below the tables.
+    # Returns lines about the figures of a run, to be printed below the tables.
     notes: Callable[[rows.Rounds], list[str]] = lambda _: []
 
 
 def arguments(benchmark: Benchmark) -> argparse.Namespace:
-    known = [one.word for one in benchmark.contestants]
+    known = [contestant.word for contestant in benchmark.contestants]
     parser = argparse.ArgumentParser(prog=f"bench-{benchmark.name}", description=benchmark.about)
     parser.add_argument("--quick", action="store_true", help="one round with a tenth of the calls")
     parser.add_argument("--rounds", type=int, help=f"how many rounds ({benchmark.rounds}, or 1 with --quick)")
-    parser.add_argument("--only", help=f"some contestants, with commas: {', '.join(known)}")
+    parser.add_argument("--only", help=f"measure these contestants only, with commas: {', '.join(known)}")
     path = f"target/bench/{benchmark.name}.json"
-    parser.add_argument("--json", type=Path, help=f"where rows go ({path}, unless --only)")
+    parser.add_argument("--json", type=Path, help=f"write the rows to this file ({path}, unless --only)")
     parser.add_argument("--python", type=Path, default=Path(sys.executable), help=argparse.SUPPRESS)
     parser.add_argument("--rivals-python", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--without-rivals", default="", help=argparse.SUPPRESS)
-    told = parser.parse_args()
-    told.scale = ROUGH if told.quick else 1
-    told.rounds = told.rounds or (1 if told.quick else benchmark.rounds)
-    told.only = told.only.split(",") if told.only else known
-    if unknown := set(told.only) - set(known):
+    options = parser.parse_args()
+    options.scale = ROUGH if options.quick else 1
+    options.rounds = options.rounds or (1 if options.quick else benchmark.rounds)
+    options.only = options.only.split(",") if options.only else known
+    if unknown := set(options.only) - set(known):
         parser.error(f"no contestant is called {', '.join(sorted(unknown))}: there are {', '.join(known)}")
-    return told
+    return options
 
 
 class Contest:
-    """What was measured so far, and who is out of it."""
+    """The rounds of a benchmark: the figures so far, and the contestants that failed."""
 
-    def __init__(self, benchmark: Benchmark, told: argparse.Namespace) -> None:
+    def __init__(self, benchmark: Benchmark, options: argparse.Namespace) -> None:
         self.contestants = benchmark.contestants
-        self.told = told
+        self.options = options
         self.rounds: rows.Rounds = {}
+        isolated = contain.command_prefix() is not None
         self.circumstances = report.Circumstances(
-            told.rounds, told.scale, {}, {}, contain.words() is not None, [], benchmark.contestants
+            options.rounds, options.scale, {}, {}, isolated, [], benchmark.contestants
         )
 
     def run(self) -> None:
-        for number in range(self.told.rounds):
+        for number in range(self.options.rounds):
             first = number % len(self.contestants)
             order = self.contestants[first:] + self.contestants[:first]
-            for one in order:
-                if one.word in self.told.only and one.name not in self.circumstances.absent:
-                    self.turns(number, one)
+            for contestant in order:
+                if contestant.word in self.options.only and contestant.name not in self.circumstances.absent:
+                    self.turns(number, contestant)
 
-    def turns(self, number: int, one: Contestant) -> None:
-        for _ in range(one.turns):
-            if one.name not in self.circumstances.absent:
-                self.turn(number, one)
+    def turns(self, number: int, contestant: Contestant) -> None:
+        for _ in range(contestant.turns):
+            if contestant.name not in self.circumstances.absent:
+                self.turn(number, contestant)
 
-    def turn(self, number: int, one: Contestant) -> None:
+    def turn(self, number: int, contestant: Contestant) -> None:
         self.circumstances.busy.append(machine.busy(LOOK))
-        print(f"round {number + 1} of {self.told.rounds}: {one.name}", file=sys.stderr, flush=True)
+        progress = f"round {number + 1} of {self.options.rounds}: {contestant.name}"
+        print(progress, file=sys.stderr, flush=True)
         try:
-            if one.rival and self.told.without_rivals:
-                raise Failed(self.told.without_rivals)
-            python = self.told.rivals_python if one.rival else self.told.python
-            result = turn(one, python or self.told.python, self.told.scale)
+            if contestant.rival and self.options.without_rivals:
+                raise Failed(self.options.without_rivals)
+            python = self.options.rivals_python if contestant.rival else self.options.python
+            result = turn(contestant, python or self.options.python, self.options.scale)
         except Failed as why:
-            self.circumstances.absent[one.name] = str(why)
-            # Half of the rounds would be compared with all of the others'.
-            self.rounds.pop(one.name, None)
-            print(f"{one.name} is not measured: {why}", file=sys.stderr, flush=True)
+            self.circumstances.absent[contestant.name] = str(why)
+            # Without this, some rounds of this contestant would be compared with all rounds of the
+            # others.
+            self.rounds.pop(contestant.name, None)
+            print(f"{contestant.name} is not measured: {why}", file=sys.stderr, flush=True)
             return
-        self.circumstances.versions[one.name] = result.version
-        self.rounds.setdefault(one.name, []).append(result.figures)
+        self.circumstances.versions[contestant.name] = result.version
+        self.rounds.setdefault(contestant.name, []).append(result.figures)
 
 
 def main(benchmark: Benchmark) -> int:
-    told = arguments(benchmark)
-    contest = Contest(benchmark, told)
+    options = arguments(benchmark)
+    contest = Contest(benchmark, options)
     contest.run()
-    made = [rows.answer(question, contest.rounds) for question in benchmark.questions]
-    answers = [row for row in made if row is not None]
+    rows_or_none = [rows.answer(question, contest.rounds) for question in benchmark.questions]
+    answers = [row for row in rows_or_none if row is not None]
     if not answers:
-        print("nothing of ours was measured: there is nothing to compare with", file=sys.stderr)
+        print("no contestant of Marline was measured: there is nothing to compare", file=sys.stderr)
         return 1
     print(report.markdown(answers, contest.circumstances, benchmark.notes(contest.rounds)))
-    everybody = len(told.only) == len(benchmark.contestants)
-    path = told.json or (machine.ROOT / "target" / "bench" / f"{benchmark.name}.json" if everybody else None)
+    path = options.json
+    if path is None and len(options.only) == len(benchmark.contestants):
+        path = machine.ROOT / "target" / "bench" / f"{benchmark.name}.json"
     if path is not None:
         report.write(path, answers, contest.circumstances)
         print(f"rows written to {path}", file=sys.stderr)

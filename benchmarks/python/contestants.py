@@ -1,5 +1,8 @@
-"""Who takes part in a benchmark, and how one of them is run: in a cage, with a deadline, and nothing left
-behind. Those of the Python benchmark are here, those of the one of large values in `object_rows`."""
+"""The contestants of the Python benchmark, and how a contestant is run.
+
+A contestant is a program of its own. It runs isolated (`contain`) and with a deadline, and leaves
+nothing behind. The contestants of the benchmark of large values are in `object_rows`.
+"""
 
 from __future__ import annotations
 
@@ -26,20 +29,22 @@ libc = ctypes.CDLL(None)
 @dataclasses.dataclass(frozen=True)
 class Contestant:
     name: str
-    # What --only calls it.
+    # Its name in `--only`.
     word: str
-    # The environment it runs in: ours, or that of the rivals.
+    # Whether it runs in the Python environment of the rivals, instead of Marline's.
     rival: bool
+    # A script of this folder, and its arguments.
     command: list[str]
-    # It is ended after so many seconds. A full turn of Ray takes two minutes on two cores.
+    # After this many seconds it is killed. A full turn of Ray takes two minutes on two cores.
     deadline: int
-    # Without a cage it is not started at all.
-    wild: bool = False
-    # Turns in each round. Where the kernel puts a process it mostly stays: a process is one draw.
+    # Whether it is not measured where it cannot be isolated.
+    needs_isolation: bool = False
+    # Turns in each round. The kernel mostly leaves a process on the core where it first put it, so
+    # a process is a single sample of that choice.
     turns: int = 1
-    # The words that stand beside its version; without them, it is part of another's.
+    # How the report describes it, after its version. Empty if it is part of another contestant.
     set_up: str = ""
-    # Whose version it is, where it has none of its own.
+    # What its version is the version of, if not of itself.
     version_of: str = ""
 
 
@@ -62,7 +67,7 @@ CONTESTANTS = [
         True,
         ["shapes.py", "ray"],
         600,
-        wild=True,
+        needs_isolation=True,
         set_up="`init(num_cpus=2, include_dashboard=False, logging_level='ERROR')`",
     ),
     Contestant(
@@ -96,7 +101,7 @@ CONTESTANTS = [
 
 
 class Failed(Exception):
-    """A contestant gave no figures; the text says why."""
+    """A contestant gave no figures. The text says why."""
 
 
 @dataclasses.dataclass
@@ -106,14 +111,14 @@ class Result:
 
 
 def turn(contestant: Contestant, python: Path, scale: int) -> Result:
-    """Lets one contestant take its figures."""
-    cage = contain.words()
-    if cage is None and contestant.wild:
-        raise Failed("it listens on every interface, and no namespaces can be made here to keep it in")
-    # A short path: there will be sockets in it.
+    """Runs a contestant once, and returns its figures."""
+    prefix = contain.command_prefix()
+    if prefix is None and contestant.needs_isolation:
+        raise Failed("it listens on every interface, and cannot be isolated in namespaces here")
+    # A short path, since paths of sockets are limited.
     folder = Path(tempfile.mkdtemp(prefix="bench-", dir="/tmp"))
     try:
-        return _run(contestant, [*(cage or []), str(python)], folder, scale)
+        return _run(contestant, [*(prefix or []), str(python)], folder, scale)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
@@ -121,9 +126,9 @@ def turn(contestant: Contestant, python: Path, scale: int) -> Result:
 def _run(contestant: Contestant, python: list[str], folder: Path, scale: int) -> Result:
     script, *words = contestant.command
     out = folder / "figures.json"
-    said = folder / "said.txt"
+    output = folder / "output.txt"
     command = [*python, str(HERE / script), *words, "--out", str(out), "--scale", str(scale)]
-    with said.open("w") as stream:
+    with output.open("w") as stream:
         process = subprocess.Popen(
             command,
             stdin=subprocess.DEVNULL,
@@ -137,16 +142,19 @@ def _run(contestant: Contestant, python: list[str], folder: Path, scale: int) ->
         try:
             code = process.wait(contestant.deadline)
         except subprocess.TimeoutExpired:
-            raise Failed(f"it took longer than {contestant.deadline} s{_last_words(said)}") from None
+            raise Failed(f"it took longer than {contestant.deadline} s{_last_lines(output)}") from None
         finally:
             _end(process)
     if code != 0 or not out.exists():
-        raise Failed(f"it ended with code {code}{_last_words(said)}")
+        raise Failed(f"it ended with code {code}{_last_lines(output)}")
     return Result(**json.loads(out.read_text()))
 
 
 def environment(folder: Path) -> dict[str, str]:
-    """Ours without what would change anybody's behaviour; temporary files go to the folder."""
+    """Returns this environment without variables that change a contestant's behaviour.
+
+    Temporary files go to the folder.
+    """
     kept = {
         name: value
         for name, value in os.environ.items()
@@ -157,18 +165,21 @@ def environment(folder: Path) -> dict[str, str]:
         "TMPDIR": str(folder),
         "PYTHONDONTWRITEBYTECODE": "1",
         "RAY_USAGE_STATS_ENABLED": "0",
-        # Else Ray's workers step back for whatever else the machine does, and ours do not.
+        # Without this, Ray's workers would run at a lower priority than Marline's.
         "RAY_worker_niceness": "0",
     }
 
 
 def _end_with_parent() -> None:
-    """In the child: it is killed when this program dies, and the cage with it."""
+    """Runs in the child: has the kernel kill it, and so its namespaces, when this program dies."""
     libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """Kills what is left of a session; in a cage, its first process takes everything along."""
+    """Kills the process group of a contestant.
+
+    In namespaces, the kernel then kills everything else.
+    """
     try:
         os.killpg(process.pid, signal.SIGKILL)
     except ProcessLookupError:
@@ -176,6 +187,6 @@ def _end(process: subprocess.Popen[bytes]) -> None:
     process.wait(10)
 
 
-def _last_words(said: Path) -> str:
-    lines = [line.strip() for line in said.read_text(errors="replace").splitlines() if line.strip()]
-    return "; it said last: " + " / ".join(lines[-3:]) if lines else ""
+def _last_lines(output: Path) -> str:
+    lines = [line.strip() for line in output.read_text(errors="replace").splitlines() if line.strip()]
+    return "; its last output: " + " / ".join(lines[-3:]) if lines else ""

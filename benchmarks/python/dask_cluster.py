@@ -1,6 +1,7 @@
-"""Dask's figures: a local cluster of two processes. `python dask_cluster.py --out FILE`
+"""Measures Dask: a local cluster of two processes. `python dask_cluster.py --out FILE`
 
-Its actors live inside its workers, not in processes of their own: they are made sooner, and die together.
+Dask's actors live inside its workers, not in processes of their own. They are created faster, and
+die together.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ class Actor:
 
 
 class Session:
-    """The cluster and its client, both to be closed."""
+    """A cluster and its client. Both must be closed."""
 
     def __init__(self) -> None:
         self.cluster = LocalCluster(
@@ -44,27 +45,27 @@ class Session:
 
 
 def main() -> None:
-    told = figures.arguments().parse_args()
-    clock = figures.Clock(told.scale)
-    begun: list[Session] = []
-    clock.once("first result", lambda: begun.append(Session()))
-    session = begun[0]
+    options = figures.arguments().parse_args()
+    recorder = figures.FigureRecorder(options.scale)
+    sessions: list[Session] = []
+    recorder.once("first result", lambda: sessions.append(Session()))
+    session = sessions[0]
     client = session.client
-    footprint.take(clock)
+    footprint.take(recorder)
     session.tasks(100)
-    clock.one_at_a_time("task", lambda: client.submit(noop, pure=False).result(), 300)
-    clock.many("tasks 1000", session.tasks, 1000)
+    recorder.one_at_a_time("task", lambda: client.submit(noop, pure=False).result(), 300)
+    recorder.many("tasks 1000", session.tasks, 1000)
     actor = session.actor()
-    clock.one_at_a_time("call", lambda: actor.noop().result(), 1000)
-    clock.many(
+    recorder.one_at_a_time("call", lambda: actor.noop().result(), 1000)
+    recorder.many(
         "calls 10000", lambda count: [one.result() for one in [actor.noop() for _ in range(count)]], 1000
     )
-    clock.one_at_a_time("actor", lambda: session.actor().noop().result(), 50)
+    recorder.one_at_a_time("actor", lambda: session.actor().noop().result(), 50)
     kilobyte = os.urandom(1024)
-    clock.one_at_a_time("put", lambda: client.scatter(kilobyte, hash=False), 300)
+    recorder.one_at_a_time("put", lambda: client.scatter(kilobyte, hash=False), 300)
     kept = client.scatter(kilobyte, hash=False)
-    clock.one_at_a_time("get", lambda: kept.result(), 300)
-    figures.write(told.out, dask.__version__, clock.figures)
+    recorder.one_at_a_time("get", lambda: kept.result(), 300)
+    figures.write(options.out, dask.__version__, recorder.figures)
     client.close()
     session.cluster.close()
 

@@ -1,7 +1,7 @@
-"""The floor: a message to another Python process and back, with nothing in between but the kernel.
+"""The floor of a round trip: a message to another Python process and back, through the kernel.
 
-`Echo` is this side; `python echo.py IN OUT [CPU]` is the other one, which reads from one descriptor and
-writes what it read to the other. Both block, and neither pickles.
+`Echo` is this side. The other side is `python echo.py IN OUT [CPU]`: it reads from one descriptor
+and writes the same bytes to the other. Both sides block, and neither pickles.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ import socket
 import subprocess
 import sys
 
-# What a task without arguments takes on its way to an executor, about.
+# About as many bytes as a task without arguments takes on its way to an executor.
 MESSAGE = os.urandom(100)
 LARGEST = 4096
 
 
 class Echo:
-    """Another process that says what it hears, over a Unix socket or two pipes."""
+    """Another process that sends back what it reads, over a Unix socket or two pipes."""
 
     def __init__(self, kind: str, cpu: int | None = None) -> None:
         if kind == "socket":

@@ -1,8 +1,8 @@
-"""How figures are taken, the same way for every contestant.
+"""Takes figures, in the same way for every contestant.
 
-A figure is a number with a name: times in microseconds, rates per second. A contestant is a program of its
-own: it takes its figures and writes them to the file that ``--out`` names, since what Ray says on standard
-output is its own business.
+A figure is a number with a name: a time in microseconds, or a rate per second. A contestant is a
+program of its own that writes its figures to the file that `--out` names. It does not print them,
+since Ray prints to standard output, too.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from typing import Any
 
 Figures = dict[str, float]
 
-# Calls of one kind before it is the other's turn: long enough that both are warm, short enough (some tens of
-# milliseconds) that both see the machine in the same mood.
+# How many calls of one kind run before those of the next kind: enough that caches are warm, and few
+# enough (some tens of milliseconds) that all kinds see the machine in the same state.
 BATCH = 200
-# Of a batch, these first calls are not counted: caches and placement are still those of the batch before.
+# The first calls of a batch do not count: caches and placement are still those of the last batch.
 WARM_UP = 20
 
 
 def arguments() -> argparse.ArgumentParser:
-    """What every contestant is told."""
+    """Returns a parser of the options of every contestant."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--scale", type=int, default=1, help="so many times fewer calls")
+    parser.add_argument("--scale", type=int, default=1, help="measure this many times fewer calls")
     return parser
 
 
@@ -36,8 +36,8 @@ def write(path: Path, version: str, figures: Figures) -> None:
     path.write_text(json.dumps({"version": version, "figures": figures}))
 
 
-class Clock:
-    """Takes figures, of so many times fewer calls than asked for."""
+class FigureRecorder:
+    """Measures work and records the figures. It makes `scale` times fewer calls than asked for."""
 
     def __init__(self, scale: int) -> None:
         self.scale = scale
@@ -47,17 +47,17 @@ class Clock:
         return max(full // self.scale, least)
 
     def once(self, name: str, work: Callable[[], Any]) -> None:
-        """How long it takes, the one time."""
+        """Records how long one call takes."""
         began = time.perf_counter()
         work()
         self.figures[name] = (time.perf_counter() - began) * 1e6
 
     def one_at_a_time(self, name: str, work: Callable[[], Any], full: int) -> None:
-        """How long each takes: the median and the 95th percentile."""
+        """Records how long each call takes: the median and the 95th percentile."""
         self.spread(name, calls(work, self.count(full)))
 
     def many(self, name: str, work: Callable[[int], Any], full: int) -> None:
-        """How many a second, all at once: the median of three times."""
+        """Records how much work is done in a second, all at a time: the median of three runs."""
         count = self.count(full)
         rates = []
         for _ in range(3):
@@ -67,13 +67,16 @@ class Clock:
         self.figures[f"{name} rate"] = statistics.median(rates)
 
     def in_turns(self, works: dict[str, Callable[[], Any]], full: int) -> None:
-        """Like `one_at_a_time` for several, a batch of each in turn: what others do, they do to all."""
+        """Like `one_at_a_time` for several kinds, a batch of each in turn.
+
+        So other load on the machine affects all kinds alike.
+        """
         batches: dict[str, list[list[float]]] = {name: [] for name in works}
         for _ in range(self.count(full // BATCH, 2)):
             for name, work in works.items():
                 batches[name].append(calls(work, BATCH)[WARM_UP:])
-        for name, taken in batches.items():
-            self.spread(name, [one for batch in taken for one in batch])
+        for name, times in batches.items():
+            self.spread(name, [sample for batch in times for sample in batch])
 
     def spread(self, name: str, times: list[float]) -> None:
         self.figures[f"{name} p50"] = statistics.median(times)
@@ -81,7 +84,7 @@ class Clock:
 
 
 def calls(work: Callable[[], Any], count: int) -> list[float]:
-    """How long each call takes, in microseconds."""
+    """Returns how long each call takes, in microseconds."""
     times = []
     for _ in range(count):
         began = time.perf_counter()

@@ -1,7 +1,8 @@
-"""What the machine itself can do, in a process that knows nothing of Marline: `python floors.py --out FILE`.
+"""Measures the floors of the machine in a process without Marline. `python floors.py --out FILE`
 
-The floors that ours is measured against are taken beside it (`shapes.py`). These here say how far the
-kernel's choice of a core moves them: both ends on one core, each on its own, and as the kernel likes.
+Marline is compared with floors that are measured in the same process in turn with it (`shapes.py`).
+The floors here show how much the choice of cores changes them: both ends on one core, on two cores,
+and as the kernel chooses.
 """
 
 from __future__ import annotations
@@ -13,27 +14,27 @@ import figures
 from echo import Echo
 
 
-def pinned(clock: figures.Clock, name: str, here: int, there: int) -> None:
-    """Both ends where they are told to be."""
+def pinned(recorder: figures.FigureRecorder, name: str, here: int, there: int) -> None:
+    """Measures the socket with each end on a given core."""
     free = os.sched_getaffinity(0)
     os.sched_setaffinity(0, {here})
     echo = Echo("socket", there)
-    clock.one_at_a_time(name, echo.there_and_back, 2000)
+    recorder.one_at_a_time(name, echo.there_and_back, 2000)
     echo.end()
     os.sched_setaffinity(0, free)
 
 
 def main() -> None:
-    told = figures.arguments().parse_args()
-    clock = figures.Clock(told.scale)
+    options = figures.arguments().parse_args()
+    recorder = figures.FigureRecorder(options.scale)
     ends = {"socket": Echo("socket"), "pipe": Echo("pipe")}
-    clock.in_turns({name: end.there_and_back for name, end in ends.items()}, 2000)
+    recorder.in_turns({name: end.there_and_back for name, end in ends.items()}, 2000)
     for end in ends.values():
         end.end()
     cores = sorted(os.sched_getaffinity(0))
-    pinned(clock, "socket on one core", cores[0], cores[0])
-    pinned(clock, "socket on two cores", cores[0], cores[-1])
-    figures.write(told.out, platform.python_version(), clock.figures)
+    pinned(recorder, "socket on one core", cores[0], cores[0])
+    pinned(recorder, "socket on two cores", cores[0], cores[-1])
+    figures.write(options.out, platform.python_version(), recorder.figures)
 
 
 if __name__ == "__main__":

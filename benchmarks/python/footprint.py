@@ -1,4 +1,4 @@
-"""What a runtime takes while it does nothing: its processes, and their memory."""
+"""Measures what an idle runtime takes: its processes and their memory."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from pathlib import Path
 
 import figures
 
-# Idle is when no process came or went for this long, in seconds; Ray's take a while to come.
+# A runtime is idle when no process started or ended for this many seconds. Some of Ray start late.
 STILL = 2.0
-# It is waited for this long at most, in seconds.
+# The longest wait for that, in seconds.
 PATIENCE = 20.0
 
 
-def family() -> set[int]:
-    """This process's children, and theirs."""
+def descendants() -> set[int]:
+    """Returns the children of this process, their children, and so on."""
     parents: dict[int, int] = {}
     for entry in os.listdir("/proc"):
         if entry.isdigit():
@@ -33,7 +33,10 @@ def family() -> set[int]:
 
 
 def proportional_kib(pid: int, field: str = "Pss") -> int:
-    """The memory of a process; what it shares is divided among those who share it."""
+    """Returns the memory of a process in KiB.
+
+    Each page counts divided by how many processes share it.
+    """
     try:
         text = Path(f"/proc/{pid}/smaps_rollup").read_text()
     except OSError:
@@ -42,19 +45,22 @@ def proportional_kib(pid: int, field: str = "Pss") -> int:
 
 
 def anonymous_bytes() -> int:
-    """The memory of this process and its family that is neither shared memory nor a file."""
-    return 1024 * sum(proportional_kib(pid, "Pss_Anon") for pid in [*family(), os.getpid()])
+    """Returns the bytes of anonymous memory of this process and its descendants.
+
+    Shared memory and files do not count.
+    """
+    return 1024 * sum(proportional_kib(pid, "Pss_Anon") for pid in [*descendants(), os.getpid()])
 
 
-def take(clock: figures.Clock) -> None:
-    """Waits until nothing comes or goes any more, and counts."""
-    still = STILL / min(clock.scale, 20)
+def take(recorder: figures.FigureRecorder) -> None:
+    """Waits until the runtime is idle, and records its processes and memory."""
+    still = STILL / min(recorder.scale, 20)
     end = time.monotonic() + PATIENCE
-    others, since = family(), time.monotonic()
+    others, since = descendants(), time.monotonic()
     while time.monotonic() < min(since + still, end):
         time.sleep(still / 10)
-        if (now := family()) != others:
+        if (now := descendants()) != others:
             others, since = now, time.monotonic()
-    clock.figures["idle processes"] = len(others)
-    clock.figures["idle MiB"] = sum(map(proportional_kib, [*others, os.getpid()])) / 1024
-    clock.figures["idle MiB without the driver"] = sum(map(proportional_kib, others)) / 1024
+    recorder.figures["idle processes"] = len(others)
+    recorder.figures["idle MiB"] = sum(map(proportional_kib, [*others, os.getpid()])) / 1024
+    recorder.figures["idle MiB without the driver"] = sum(map(proportional_kib, others)) / 1024

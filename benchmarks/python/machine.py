@@ -1,4 +1,4 @@
-"""Where it was measured: the machine, the commit, and how quiet it was."""
+"""Where a benchmark ran: the machine, the commit, and the load of other programs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def describe() -> str:
 
 
 def commit() -> str:
-    """The commit, and whether there was more than it."""
+    """Returns the commit. A `+` follows it if tracked files have uncommitted changes."""
     try:
         return _git("rev-parse", "--short=12", "HEAD") + (
             "+" if _git("status", "--porcelain", "-uno") else ""
@@ -37,7 +37,7 @@ def _git(*words: str) -> str:
 
 
 def busy(seconds: float) -> float:
-    """How much of the machine is used, from 0 to 1, while this process does nothing."""
+    """Sleeps, and returns which share of the machine other programs used meanwhile, from 0 to 1."""
     before = _ticks()
     time.sleep(seconds)
     idle, total = (now - then for now, then in zip(_ticks(), before, strict=True))
@@ -45,6 +45,6 @@ def busy(seconds: float) -> float:
 
 
 def _ticks() -> tuple[int, int]:
-    """Of all cores: ticks without work, and all."""
+    """Returns the idle ticks of all cores, and all their ticks."""
     fields = [int(field) for field in Path("/proc/stat").read_text().splitlines()[0].split()[1:9]]
     return fields[3] + fields[4], sum(fields)

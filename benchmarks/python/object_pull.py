@@ -1,5 +1,7 @@
-"""Two nodes of one machine, and values that one of them has and the other needs: `python object_pull.py
-marline --out FILE`, or `ray`. Beside it, the same bytes through a socket of the loopback interface.
+"""Measures how long a large value takes from one node to another.
+
+`python object_pull.py marline --out FILE`, or `ray`. Both nodes are on one machine. For comparison,
+the same bytes go through a socket of the loopback interface.
 """
 
 from __future__ import annotations
@@ -26,12 +28,12 @@ api: Any = importlib.import_module(sys.argv[1])
 
 SIZES = {"1 MB": 10**6, "100 MB": 10**8, "1 GB": 10**9}
 COUNTS = {"1 MB": 50, "100 MB": 10, "1 GB": 3}
-# How much memory values may take on each node, in bytes.
+# The memory of each node's store, in bytes.
 STORE = 4 * 10**9
 
 
 def give(size: int, kept: dict[int, Any] = {}) -> Any:  # noqa: B006
-    """Returns an array, the same one each time."""
+    """Returns an array of this size, the same one each time, so that making it is not measured."""
     if size not in kept:
         kept.clear()
         kept[size] = np.ones(size, np.uint8)
@@ -48,7 +50,7 @@ remote_length: Any = api.remote(length)
 
 @contextmanager
 def marline_nodes() -> Iterator[None]:
-    """A controller and two workers, as processes of their own."""
+    """Starts a controller and two workers as separate processes, and joins them."""
     beside = Path(sys.executable).parent / "marline"
     binary = os.environ.get("MARLINE_BINARY", str(beside))
     with tempfile.TemporaryDirectory() as folder, ExitStack() as started:
@@ -73,40 +75,46 @@ def marline_nodes() -> Iterator[None]:
 
 @contextmanager
 def ray_nodes() -> Iterator[None]:
-    """As Ray's own tests have them."""
-    contain.insist()
+    """Starts two nodes in the way of Ray's own tests, and joins them."""
+    contain.require_isolation()
     utilities = importlib.import_module("ray.cluster_utils")
     nodes = utilities.Cluster()
     for name in ("left", "right"):
         nodes.add_node(num_cpus=1, resources={name: 1}, object_store_memory=STORE, include_dashboard=False)
     api.init(address=nodes.address, logging_level="ERROR")
-    contain.insist(footprint.family())
+    contain.require_isolation(footprint.descendants())
     yield
     api.shutdown()
     nodes.shutdown()
 
 
-def brought(size: int) -> Callable[[], float]:
-    """How long it takes until the other node has it, in microseconds."""
+def puller(size: int) -> Callable[[], float]:
+    """Returns a function that makes a value on one node and uses it in a task on the other.
+
+    The function returns how long the task took, in microseconds.
+    """
     left = remote_give.options(resources={"left": 1})
     right = remote_length.options(resources={"right": 1})
 
-    def bring() -> float:
+    def pull() -> float:
         ref = left.remote(size)
         api.wait([ref], fetch_local=False)
         return figures.calls(lambda: api.get(right.remote(ref)), 1)[0]
 
-    return bring
+    return pull
 
 
 def through_a_socket(size: int, count: int) -> list[float]:
-    """The same bytes from thread to thread; both only wait for the kernel."""
+    """Measures the same bytes from thread to thread through a socket.
+
+    Returns times in microseconds.
+    """
     data, room = bytes(size), memoryview(bytearray(size))
     with socket.create_server(("127.0.0.1", 0)) as server:
         sender = socket.create_connection(server.getsockname())
         receiver, _ = server.accept()
 
-    def once() -> None:
+    def send_once() -> None:
         thread = threading.Thread(target=sender.sendall, args=(data,))
         thread.start()
         got = 0
@@ -115,26 +123,26 @@ def through_a_socket(size: int, count: int) -> list[float]:
         thread.join()
 
     with sender, receiver:
-        return figures.calls(once, count)
+        return figures.calls(send_once, count)
 
 
 def main() -> None:
     parser = figures.arguments()
     parser.add_argument("api", choices=["marline", "ray"])
     parser.add_argument(
-        "--small", action="store_true", help="nothing is larger than 2 MB: to see that it runs"
+        "--small", action="store_true", help="use no value above 2 MB, to check that the program runs"
     )
-    told = parser.parse_args()
-    clock = figures.Clock(told.scale)
-    with {"marline": marline_nodes, "ray": ray_nodes}[told.api]():
+    options = parser.parse_args()
+    recorder = figures.FigureRecorder(options.scale)
+    with {"marline": marline_nodes, "ray": ray_nodes}[options.api]():
         for name, size in SIZES.items():
-            size = min(size, 2 * 10**6) if told.small else size
-            count, bring = clock.count(COUNTS[name], 2), brought(size)
+            size = min(size, 2 * 10**6) if options.small else size
+            count, pull = recorder.count(COUNTS[name], 2), puller(size)
             for _ in range(2):
-                bring()
-            clock.spread(f"pull {name}", [bring() for _ in range(count)])
-            clock.spread(f"socket {name}", through_a_socket(size, count + 1)[1:])
-    figures.write(told.out, getattr(api, "__version__", "of this commit"), clock.figures)
+                pull()
+            recorder.spread(f"pull {name}", [pull() for _ in range(count)])
+            recorder.spread(f"socket {name}", through_a_socket(size, count + 1)[1:])
+    figures.write(options.out, getattr(api, "__version__", "of this commit"), recorder.figures)
 
 
 if __name__ == "__main__":

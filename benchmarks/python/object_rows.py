@@ -1,4 +1,7 @@
-"""The benchmark of large values: who takes part, the questions and the goals."""
+"""The contestants, questions and goals of the benchmark of large values.
+
+`contestants` and `rows` have those of the Python benchmark.
+"""
 
 from __future__ import annotations
 
@@ -28,11 +31,13 @@ CONTESTANTS = [
         True,
         ["object_shapes.py", "ray"],
         900,
-        wild=True,
+        needs_isolation=True,
         set_up="`init(num_cpus=2, object_store_memory=6 GB, include_dashboard=False, logging_level='ERROR')`",
     ),
     Contestant(OURS_NEW, "marline-new", False, ["object_shapes.py", "marline", "--new"], 120, turns=3),
-    Contestant(RAY_NEW, "ray-new", True, ["object_shapes.py", "ray", "--new"], 300, wild=True, turns=3),
+    Contestant(
+        RAY_NEW, "ray-new", True, ["object_shapes.py", "ray", "--new"], 300, needs_isolation=True, turns=3
+    ),
     Contestant(
         OUR_NODES,
         "marline-nodes",
@@ -47,7 +52,7 @@ CONTESTANTS = [
         True,
         ["object_pull.py", "ray"],
         600,
-        wild=True,
+        needs_isolation=True,
         set_up="`ray.cluster_utils.Cluster` with two nodes; 4 GB each",
     ),
 ]
@@ -58,19 +63,19 @@ def unit(size: str) -> str:
 
 
 def beside_memcpy(metric: str, figure: str) -> Question:
-    """What copies 100 MB once, against doing so and nothing else."""
+    """Compares work that copies 100 MB once with the copy alone."""
     rivals = {MEMCPY: (OURS, "memcpy p50"), **same(figure, RAY)}
     return Question("100 MB", metric, figure, "ms", rivals, MEMCPY, 0.5)
 
 
 def new(size: str, metric: str, kind: str, goal: float = 0.0) -> Question:
-    """In memory that nobody has touched."""
+    """Asks about the first use of memory that no process has touched."""
     figure = f"{kind} {size}, new p50"
     rivals = {RAY_NEW: (RAY_NEW, figure)}
     if size == "100 MB" and kind != "get":
         rivals[NEW_MEMORY] = (OURS_NEW, "memcpy, new p50")
-    told_in = "µs" if kind == "get" else unit(size)
-    return Question(f"{size}, new", metric, figure, told_in, rivals, RAY_NEW, goal, None, OURS_NEW)
+    shown_in = "µs" if kind == "get" else unit(size)
+    return Question(f"{size}, new", metric, figure, shown_in, rivals, RAY_NEW, goal, None, OURS_NEW)
 
 
 def pull(size: str) -> Question:
@@ -82,7 +87,7 @@ def pull(size: str) -> Question:
 
 
 def of_size(size: str) -> list[Question]:
-    """Warm, all of one size."""
+    """Returns the questions about warm use of values of one size."""
     by_reference = 10 if size == "1 MB" else 0
     return [
         versus(size, "put", f"put {size} p50", unit(size), RAY),

@@ -1,4 +1,7 @@
-"""The standard library's figures: `ProcessPoolExecutor` with two processes. `python pool.py --out FILE`"""
+"""Measures the standard library's `ProcessPoolExecutor` with two processes.
+
+`python pool.py --out FILE`
+"""
 
 from __future__ import annotations
 
@@ -17,15 +20,15 @@ def double(x: int) -> int:
 
 
 def main() -> None:
-    told = figures.arguments().parse_args()
-    clock = figures.Clock(told.scale)
+    options = figures.arguments().parse_args()
+    recorder = figures.FigureRecorder(options.scale)
     pool: list[ProcessPoolExecutor] = []
 
     def start() -> None:
         pool.append(ProcessPoolExecutor(2))
         pool[0].submit(noop).result()
 
-    clock.once("first result", start)
+    recorder.once("first result", start)
     executor = pool[0]
 
     def tasks(count: int) -> None:
@@ -36,13 +39,13 @@ def main() -> None:
         assert sum(1 for _ in executor.map(double, range(items), chunksize=1000)) == items
 
     tasks(100)
-    footprint.take(clock)
-    clock.one_at_a_time("task", lambda: executor.submit(noop).result(), 3000)
-    clock.many("tasks 1000", tasks, 1000)
-    clock.many("tasks 10000", tasks, 10_000)
-    clock.many("map", mapped, 200_000)
+    footprint.take(recorder)
+    recorder.one_at_a_time("task", lambda: executor.submit(noop).result(), 3000)
+    recorder.many("tasks 1000", tasks, 1000)
+    recorder.many("tasks 10000", tasks, 10_000)
+    recorder.many("map", mapped, 200_000)
     executor.shutdown()
-    figures.write(told.out, platform.python_version(), clock.figures)
+    figures.write(options.out, platform.python_version(), recorder.figures)
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
-"""The rows: as tables for people, in Markdown, to be pasted into docs/benchmarks; and as JSON for
-machines, in the form that every benchmark of this project writes.
+"""Writes the rows of a run: as Markdown tables for docs/benchmarks, and as JSON.
+
+The JSON has the form that every benchmark of this project writes.
 """
 
 from __future__ import annotations
@@ -18,38 +19,39 @@ NOTHING = "\N{EN DASH}"
 
 @dataclasses.dataclass
 class Circumstances:
-    """What a reader has to know about a run."""
+    """The facts about a run that a reader of its figures has to know."""
 
     rounds: int
     scale: int
     versions: dict[str, str]
-    # Why a contestant has no figures.
+    # By contestant without figures: why it has none.
     absent: dict[str, str]
-    caged: bool
-    # How much of the machine others used, each time that it was looked at.
+    # Whether contestants ran in namespaces.
+    isolated: bool
+    # Which share of the machine other programs used, before each turn.
     busy: list[float]
     contestants: list[Contestant] = dataclasses.field(default_factory=list)
 
     def lines(self) -> list[str]:
-        cage = (
+        isolation = (
             "every contestant in namespaces of its own: no network but `lo`, no processes but its own"
-            if self.caged
+            if self.isolated
             else "no namespaces: they could not be made here"
         )
         share = [f"{value:.0%}" for value in (statistics.median(self.busy), max(self.busy))]
         rough = f"; rough: {self.scale} times fewer calls" if self.scale > 1 else ""
         return [
             f"machine: {machine.describe()}; commit: {machine.commit()}",
-            f"medians of {self.rounds} interleaved rounds{rough}; {cage}",
+            f"medians of {self.rounds} interleaved rounds{rough}; {isolation}",
             f"others used {share[0]} of the machine (median), {share[1]} (at most), before each turn",
             *self.set_ups(),
         ]
 
     def set_ups(self) -> list[str]:
         known = [
-            f"{one.name}: {f'{one.version_of} {self.versions[one.name]}'.strip()}, {one.set_up}"
-            for one in self.contestants
-            if one.set_up and one.name in self.versions
+            f"{each.name}: {f'{each.version_of} {self.versions[each.name]}'.strip()}, {each.set_up}"
+            for each in self.contestants
+            if each.set_up and each.name in self.versions
         ]
         return known + [f"{name}: not measured: {why}" for name, why in self.absent.items()]
 
@@ -94,7 +96,7 @@ def summary(answers: list[Row]) -> str:
 
 
 def spread(answers: list[Row]) -> list[str]:
-    """How far figures moved from turn to turn."""
+    """Returns a table of how much the figures varied from turn to turn."""
     lines = [
         "| shape | metric | turns | ours, by turns | against, by turns | ratio, by turns |",
         "|---|---|---:|---:|---:|---:|",

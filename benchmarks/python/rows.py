@@ -1,7 +1,7 @@
-"""The questions, the goals, and what follows from the figures.
+"""The questions and goals of the Python benchmark, and how figures answer a question.
 
-A `Question` names a figure of ours and those of its rivals. `answer` makes a `Row` of it: for each, the
-median over the rounds. Nothing here measures or prints.
+A `Question` names a figure of Marline and those of its rivals. `answer` collects the values of all
+turns in a `Row`, which gives medians and ratios. Nothing here measures or prints.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import statistics
 
 from figures import Figures
 
-# What each contestant gave in each of its turns, round by round.
+# By contestant: the figures of each of its turns, in order.
 Rounds = dict[str, list[Figures]]
 
 OURS = "Marline"
@@ -19,31 +19,34 @@ RAY = "Ray"
 DASK = "Dask"
 POOL = "ProcessPoolExecutor"
 FLOORS = "floors"
-# Ours again, in turns with the floors, in many short-lived processes; and with everything on one core.
+# Marline again, measured in turn with the floors, in many short-lived processes; and with
+# everything on one core.
 BESIDE = "Marline beside the floor"
 ONE_CORE = "Marline on one core"
 SOCKET = "Unix socket"
 PIPE = "pipe"
 
-# How many microseconds a unit has; what is no time is as it is.
+# By unit: how many microseconds it has. Units that are no times have 1.
 UNITS = {"µs": 1.0, "ms": 1e3, "/s": 1.0, "MiB": 1.0, "bytes": 1.0, "": 1.0}
 
 
 @dataclasses.dataclass(frozen=True)
 class Question:
-    """What is asked, and what would be good enough."""
+    """A row of the result: which figures it compares, and the goal."""
 
     shape: str
     metric: str
     figure: str
     unit: str
-    # Whose figure of the same name is compared, or another one: (contestant, figure).
+    # By name in the table: the contestant and the figure to compare with.
     rivals: dict[str, tuple[str, str]]
+    # The rival or number for which the goal is stated, by its name in the table.
     against: str = ""
-    # The least ratio that is good enough; 0 where none was asked for.
+    # The least ratio that reaches the goal. 0 if there is no goal.
     goal: float = 0.0
-    # What is asked for where `against` is no contestant but a number.
+    # The number, if `against` is a number and no contestant.
     asked: float | None = None
+    # The contestant whose figure is `ours`.
     contestant: str = OURS
 
     @property
@@ -53,28 +56,28 @@ class Question:
 
 @dataclasses.dataclass
 class Row:
-    """The answer: a value for each turn, of ours and of each rival that was measured."""
+    """The answer to a question: the values of all turns, of ours and of each measured rival."""
 
     question: Question
     ours: list[float]
     rivals: dict[str, list[float]]
 
     def ratio(self) -> float | None:
-        """How many times better ours is than `against`; None where that was not measured."""
+        """Returns how many times better ours is than `against`, or None if it was not measured."""
         other = self.rivals.get(self.question.against)
         if not other or not self.ours:
             return None
         return times_better(self.question.better, statistics.median(self.ours), statistics.median(other))
 
     def ratios(self) -> list[float]:
-        """The same, turn by turn; with as many as both have."""
+        """Returns the ratio of each turn, for as many turns as both have."""
         other = self.rivals.get(self.question.against, [])
         better = self.question.better
         return [times_better(better, here, there) for here, there in zip(self.ours, other, strict=False)]
 
     @property
     def state(self) -> str:
-        """`reached`, `missed`, `not measured`, or `none` where nothing was asked for."""
+        """Returns `reached`, `missed`, `not measured`, or `none` if there is no goal."""
         if self.question.goal == 0:
             return "none"
         ratio = self.ratio()
@@ -93,7 +96,7 @@ class Row:
             "rivals": {name: statistics.median(values) for name, values in self.rivals.items()},
             "against": question.against,
             "goal": question.goal,
-            # A number in every row: 0 where there is nothing to compare with.
+            # Every row has a number: 0 if there is nothing to compare with.
             "ratio": self.ratio() or 0.0,
         }
 
@@ -103,18 +106,18 @@ def times_better(better: str, ours: float, theirs: float) -> float:
 
 
 def answer(question: Question, rounds: Rounds) -> Row | None:
-    """The row for a question; None if ours was not measured.
+    """Returns the row for a question, or None if ours was not measured.
 
-    A contestant that ran has every figure that is asked of it: one that is missing is a mistake in
-    the benchmark, and a KeyError.
+    A contestant that ran must have every figure that a question names. A missing figure is a
+    mistake in the benchmark, and raises KeyError.
     """
     per = UNITS[question.unit]
-    ours = [taken[question.figure] / per for taken in rounds.get(question.contestant, [])]
+    ours = [turn[question.figure] / per for turn in rounds.get(question.contestant, [])]
     if not ours:
         return None
     rivals = {}
     for name, (contestant, figure) in question.rivals.items():
-        values = [taken[figure] / per for taken in rounds.get(contestant, [])]
+        values = [turn[figure] / per for turn in rounds.get(contestant, [])]
         if values:
             rivals[name] = values
     if question.asked is not None:
@@ -123,23 +126,26 @@ def answer(question: Question, rounds: Rounds) -> Row | None:
 
 
 def same(figure: str, *names: str) -> dict[str, tuple[str, str]]:
-    """Rivals that have the figure by the same name."""
+    """Returns rivals that have the figure under the same name."""
     return {name: (name, figure) for name in names}
 
 
 def fixed(shape: str, metric: str, figure: str, unit: str, asked: float, *rivals: str) -> Question:
-    """A question whose goal is a number."""
+    """Returns a question whose goal is a number."""
     words = f"{asked:,.0f} per second" if unit == "/s" else f"{asked:,.0f} {unit or shape}"
     return Question(shape, metric, figure, unit, same(figure, *rivals), words, 1.0, asked)
 
 
 def versus(shape: str, metric: str, figure: str, unit: str, *rivals: str, goal: float = 0.0) -> Question:
-    """A question whose goal is stated for the first rival."""
+    """Returns a question whose goal is stated for the first rival."""
     return Question(shape, metric, figure, unit, same(figure, *rivals), rivals[0] if rivals else "", goal)
 
 
 def beside(metric: str, kind: str, goal: float) -> Question:
-    """One at a time, in turns with the floors; with those that were measured elsewhere for comparison."""
+    """Returns a question about one call at a time, measured in turn with the floors.
+
+    The floors that were measured in a process without Marline are shown for comparison.
+    """
     rivals = {
         SOCKET: (BESIDE, "socket beside p50"),
         PIPE: (BESIDE, "pipe beside p50"),
@@ -151,7 +157,7 @@ def beside(metric: str, kind: str, goal: float) -> Question:
 
 
 def on_one_core(metric: str, kind: str) -> Question:
-    """The same, where the kernel has no choice."""
+    """Returns the question of `beside` on one core, where the kernel has no choice."""
     rivals = {SOCKET: (ONE_CORE, "socket beside p50"), PIPE: (ONE_CORE, "pipe beside p50")}
     figure = f"{kind} beside p50"
     return Question("floor/one core", metric, figure, "µs", rivals, SOCKET, contestant=ONE_CORE)

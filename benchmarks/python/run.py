@@ -1,8 +1,11 @@
-"""Marline from Python against Ray, Dask, the standard library and the machine itself, in one run.
+"""Compares Marline from Python with Ray, Dask, the standard library and the floors of the machine.
 
-`contestants` says who takes part, `shapes` and its neighbours are what runs, `rows` has the questions and
-goals, `contest` lets everybody take turns, `report` writes it down. (`run_objects.py` is the same for
-large values, with `object_rows` and `object_shapes`.)
+- `contestants`: the programs that are measured, such as `shapes`, `pool` and `dask_cluster`.
+- `rows`: the questions and goals.
+- `contest`: runs the rounds.
+- `report`: prints tables and writes JSON.
+
+`run_objects.py` does the same for large values.
 """
 
 from __future__ import annotations
@@ -16,14 +19,14 @@ from report import number
 
 
 def every_process(rounds: rows.Rounds) -> list[str]:
-    """Beside the floors, every process's median."""
+    """Returns lines with the medians of every process that was measured in turn with the floors."""
     lines = []
-    for taken, name in ((rows.BESIDE, "as the kernel likes"), (rows.ONE_CORE, "on one core")):
-        for kind in ("task", "call", "socket", "pipe") if rounds.get(taken) else ():
-            each = sorted(one[f"{kind} beside p50"] for one in rounds[taken])
-            lines.append(f"- {kind}, {name}, median of each process: {', '.join(map(number, each))} µs")
+    for contestant, name in ((rows.BESIDE, "as the kernel likes"), (rows.ONE_CORE, "on one core")):
+        for kind in ("task", "call", "socket", "pipe") if rounds.get(contestant) else ():
+            medians = sorted(turn[f"{kind} beside p50"] for turn in rounds[contestant])
+            lines.append(f"- {kind}, {name}, median of each process: {', '.join(map(number, medians))} µs")
     if rounds.get(rows.FLOORS):
-        alone = sorted(one["socket p50"] for one in rounds[rows.FLOORS])
+        alone = sorted(turn["socket p50"] for turn in rounds[rows.FLOORS])
         lines.append(f"- socket, without Marline, median of each process: {', '.join(map(number, alone))} µs")
     return lines
 

@@ -1,7 +1,7 @@
-"""Large values in Marline against Ray, a plain copy and a plain socket, in one run.
+"""Compares large values in Marline with Ray, a plain copy and a plain socket.
 
-`object_rows` says who takes part and has the questions and goals, `object_shapes` and `object_pull` are what
-runs; `contest` and what it needs are those of the Python benchmark (`run.py`).
+`object_rows` has the contestants, questions and goals. `object_shapes` and `object_pull` measure.
+`contest` and its helpers are those of the Python benchmark (`run.py`).
 """
 
 from __future__ import annotations

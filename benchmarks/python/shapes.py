@@ -1,6 +1,6 @@
-"""One runtime's figures: `python shapes.py marline --out FILE`, or `ray`. Only the import differs.
+"""Measures one runtime. `python shapes.py marline --out FILE`, or `ray`
 
-What only one of them has (a floor beside it, a `map`) comes last.
+Both run the same code: only the import differs. What only Marline has comes last.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ began = time.perf_counter()
 api: Any = importlib.import_module(sys.argv[1])
 IMPORTED = (time.perf_counter() - began) * 1e6
 
-# Two CPUs for each, whatever the machine has. What Ray can do without to be quicker, it does without.
+# Each has two CPUs, whatever the machine has. Ray runs without everything that would slow it down.
 SETTINGS: dict[str, dict[str, Any]] = {
     "marline": {"num_cpus": 2},
     "ray": {"num_cpus": 2, "include_dashboard": False, "logging_level": "ERROR"},
@@ -44,7 +44,7 @@ class Awaited:
 
 
 def call_many(actors: list[Any], count: int) -> None:
-    """One of several callers of several actors."""
+    """Calls several actors in turn. Several such callers run at a time."""
     each = max(count // len(actors), 1)
     api.get([actor.noop.remote() for _ in range(each) for actor in actors])
 
@@ -68,24 +68,24 @@ def tasks(count: int) -> None:
 
 
 def create(count: int) -> None:
-    api.get([one.noop.remote() for one in [Actor.remote() for _ in range(count)]])
+    api.get([actor.noop.remote() for actor in [Actor.remote() for _ in range(count)]])
 
 
-def restart(clock: figures.Clock) -> None:
-    """From the death of an actor's process to its next answer; the first death of each actor."""
+def restart(recorder: figures.FigureRecorder) -> None:
+    """Measures the time from the first death of an actor's process to the actor's next answer."""
     times = []
-    for _ in range(clock.count(5, 2)):
+    for _ in range(recorder.count(5, 2)):
         actor = Actor.options(max_restarts=-1, max_task_retries=-1).remote()
         victim = api.get(actor.pid.remote())
         killed = time.perf_counter()
         os.kill(victim, signal.SIGKILL)
         api.get(actor.noop.remote())
         times.append((time.perf_counter() - killed) * 1e6)
-    clock.spread("restart", times)
+    recorder.spread("restart", times)
 
 
 def calls_of(actor: Any) -> Callable[[int], None]:
-    """Calls of an actor, many at a time."""
+    """Returns a function that calls an actor many times at once."""
 
     def calls(count: int) -> None:
         api.get([actor.noop.remote() for _ in range(count)])
@@ -94,7 +94,7 @@ def calls_of(actor: Any) -> Callable[[int], None]:
 
 
 def calls_of_many(actors: list[Any]) -> Callable[[int], None]:
-    """Calls of actors, by as many callers as there are actors."""
+    """Returns a function that calls actors many times at once, with one caller for each actor."""
 
     def calls(count: int) -> None:
         api.get([caller.remote(actors, count // len(actors)) for _ in actors])
@@ -106,84 +106,86 @@ def mapped(count: int) -> None:
     assert sum(1 for _ in api.map(double, range(count), chunksize=1000)) == count
 
 
-def one_task_or_many(clock: figures.Clock) -> None:
+def one_task_or_many(recorder: figures.FigureRecorder) -> None:
     tasks(200)
-    clock.one_at_a_time("task", task, 2000)
-    clock.many("tasks 1000", tasks, 1000)
-    clock.many("tasks 10000", tasks, 10_000)
+    recorder.one_at_a_time("task", task, 2000)
+    recorder.many("tasks 1000", tasks, 1000)
+    recorder.many("tasks 10000", tasks, 10_000)
 
 
-def one_call_or_many(clock: figures.Clock) -> None:
+def one_call_or_many(recorder: figures.FigureRecorder) -> None:
     actor = Actor.remote()
     calls_of(actor)(200)
-    clock.one_at_a_time("call", lambda: api.get(actor.noop.remote()), 2000)
-    clock.many("calls 10000", calls_of(actor), 10_000)
-    clock.many("calls async", calls_of(AsyncActor.remote()), 5000)
-    clock.many("calls threads", calls_of(Actor.options(max_concurrency=4).remote()), 5000)
+    recorder.one_at_a_time("call", lambda: api.get(actor.noop.remote()), 2000)
+    recorder.many("calls 10000", calls_of(actor), 10_000)
+    recorder.many("calls async", calls_of(AsyncActor.remote()), 5000)
+    recorder.many("calls threads", calls_of(Actor.options(max_concurrency=4).remote()), 5000)
     pair = [Actor.remote(), Actor.remote()]
     calls_of_many(pair)(200)
-    clock.many("calls n:n", calls_of_many(pair), 5000)
+    recorder.many("calls n:n", calls_of_many(pair), 5000)
 
 
-def lives_of_actors(clock: figures.Clock) -> None:
-    clock.one_at_a_time("actor", lambda: create(1), 20)
-    clock.many("actors 8", create, 8 * clock.scale)  # Always eight.
-    restart(clock)
+def lives_of_actors(recorder: figures.FigureRecorder) -> None:
+    recorder.one_at_a_time("actor", lambda: create(1), 20)
+    recorder.many("actors 8", create, 8 * recorder.scale)  # Eight actors at every scale.
+    restart(recorder)
 
 
-def objects(clock: figures.Clock) -> None:
+def objects(recorder: figures.FigureRecorder) -> None:
     kilobyte = os.urandom(1024)
-    clock.one_at_a_time("put", lambda: api.put(kilobyte), 2000)
+    recorder.one_at_a_time("put", lambda: api.put(kilobyte), 2000)
     kept = api.put(kilobyte)
-    clock.one_at_a_time("get", lambda: api.get(kept), 2000)
+    recorder.one_at_a_time("get", lambda: api.get(kept), 2000)
 
 
-def beside_the_floor(clock: figures.Clock) -> None:
-    """Tasks, calls and the two floors, a batch of each in turn."""
+def beside_the_floor(recorder: figures.FigureRecorder) -> None:
+    """Measures tasks, calls and the two floors, a batch of each in turn."""
     actor = Actor.remote()
     calls_of(actor)(200)
     tasks(200)
     ends = {"socket": Echo("socket"), "pipe": Echo("pipe")}
     floors = {f"{name} beside": end.there_and_back for name, end in ends.items()}
-    clock.in_turns({"task beside": task, "call beside": lambda: api.get(actor.noop.remote()), **floors}, 2000)
+    recorder.in_turns(
+        {"task beside": task, "call beside": lambda: api.get(actor.noop.remote()), **floors}, 2000
+    )
     for end in ends.values():
         end.end()
 
 
-def only_here(clock: figures.Clock) -> None:
-    """What Ray has no counterpart of, or would take minutes for."""
-    clock.many("actors 100", create, 100)
-    clock.many("map", mapped, 200_000)
+def only_here(recorder: figures.FigureRecorder) -> None:
+    """Measures what Ray has no counterpart of, or would need minutes for."""
+    recorder.many("actors 100", create, 100)
+    recorder.many("map", mapped, 200_000)
 
 
 def main() -> None:
     parser = figures.arguments()
     parser.add_argument("api", choices=SETTINGS)
-    parser.add_argument("--beside", action="store_true", help="only what is beside the floor")
-    parser.add_argument("--one-core", action="store_true", help="everything on one core")
-    told = parser.parse_args()
-    clock = figures.Clock(told.scale)
-    clock.figures["import"] = IMPORTED
-    if told.one_core:
+    parser.add_argument("--beside", action="store_true", help="measure only tasks, calls and the floors")
+    parser.add_argument("--one-core", action="store_true", help="run everything on one core")
+    options = parser.parse_args()
+    recorder = figures.FigureRecorder(options.scale)
+    recorder.figures["import"] = IMPORTED
+    if options.one_core:
         os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
-    if told.api == "ray":
-        contain.insist()
+    if options.api == "ray":
+        contain.require_isolation()
 
     def start() -> None:
-        api.init(**SETTINGS[told.api])
+        api.init(**SETTINGS[options.api])
         task()
 
-    clock.once("first result", start)
-    if told.api == "ray":
-        contain.insist(footprint.family())
-    if told.beside:
-        beside_the_floor(clock)
+    recorder.once("first result", start)
+    if options.api == "ray":
+        contain.require_isolation(footprint.descendants())
+    if options.beside:
+        beside_the_floor(recorder)
     else:
         for shape in (footprint.take, one_task_or_many, one_call_or_many, lives_of_actors, objects):
-            shape(clock)
-        if told.api == "marline":
-            only_here(clock)
-    figures.write(told.out, getattr(api, "__version__", "of this commit"), clock.figures)
+            shape(recorder)
+        if options.api == "marline":
+            only_here(recorder)
+    figures.write(options.out, getattr(api, "__version__", "of this commit"), recorder.figures)
     api.shutdown()
 
 

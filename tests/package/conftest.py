@@ -1,4 +1,9 @@
-"""Every test has a cluster of its own; at its end nothing of it is left."""
+"""Fixtures and helpers of all tests of the package.
+
+Each test starts its own cluster. When the test ends, the fixture waits until every process of the
+cluster has ended. Helpers that look at object stores are in `store.py`, those that inject faults in
+`faults.py`.
+"""
 
 from __future__ import annotations
 
@@ -17,24 +22,27 @@ from typing import Any
 import marline
 import pytest
 
-# Far longer than anything here takes on a busy machine.
+# The longest wait of a test, in seconds: far longer than any step takes on a busy machine.
 PATIENCE = 60.0
 
-# A shell starts what runs in the background with SIGINT ignored. Scripts of tests would inherit that.
+# A shell starts background jobs with SIGINT ignored. The scripts of tests would inherit that.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-def until(what: str | Callable[[], str], condition: Callable[[], bool]) -> None:
-    """Waits for a condition; what it waited for may be put into words at the end."""
+def wait_until(what: str | Callable[[], str], condition: Callable[[], bool]) -> None:
+    """Waits until the condition holds. Fails with `what` after a minute.
+
+    `what` says what the condition is. A function is called only when the wait fails.
+    """
     end = time.monotonic() + PATIENCE
     while not condition():
         assert time.monotonic() < end, f"waited a minute: {what() if callable(what) else what}"
         time.sleep(0.002)
 
 
-def lives(pid: int) -> bool:
-    """Whether there is a process that has this id and has not ended."""
+def is_alive(pid: int) -> bool:
+    """Returns whether a process with this id exists and has not ended. A zombie has ended."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
     except (FileNotFoundError, ProcessLookupError):
@@ -43,7 +51,7 @@ def lives(pid: int) -> bool:
 
 
 def descendants(pid: int) -> set[int]:
-    """The processes that a process started, and those that they started."""
+    """Returns the children of a process, their children, and so on."""
     parents: dict[int, int] = {}
     for entry in os.listdir("/proc"):
         if entry.isdigit():
@@ -60,26 +68,26 @@ def descendants(pid: int) -> set[int]:
     return found
 
 
-class Separate:
-    """A controller and workers as processes of their own; or, with `up`, what people start."""
+class SeparateCluster:
+    """A cluster of separate processes: a controller and its workers, or one `marline up`."""
 
     def __init__(
-        self, folder: Path, kind: str = "controller", *words: str, listen: str = "127.0.0.1"
+        self, folder: Path, command: str = "controller", *words: str, listen: str = "127.0.0.1"
     ) -> None:
-        # What every command is preceded by.
-        self.within: list[str] = []
+        # Words that stand before each command, such as `ip netns exec NAME`.
+        self.command_prefix: list[str] = []
         self.environment = {**os.environ, "XDG_RUNTIME_DIR": str(folder)}
         self.folder: Path | None = None
         self.processes: list[subprocess.Popen[str]] = []
-        announced = self.start(kind, "--listen", f"{listen}:0", *words)
+        announced = self.start(command, "--listen", f"{listen}:0", *words)
         self.address: str = announced["address"]
         self.token = Path(announced["token_file"]).read_text().strip()
 
     def start(self, *words: str) -> dict[str, Any]:
-        """Starts a process, and waits until it says that it has begun."""
+        """Starts a `marline` process and returns the JSON line that it prints when it is ready."""
         binary = os.environ.get("MARLINE_BINARY", "marline")
         process = subprocess.Popen(
-            [*self.within, binary, "--json", *words],
+            [*self.command_prefix, binary, "--json", *words],
             stdout=subprocess.PIPE,
             text=True,
             env=self.environment,
@@ -100,8 +108,11 @@ class Separate:
             process.wait(PATIENCE)
 
 
-class Restartable(Separate):
-    """A cluster whose controller can be killed, and come back where it was."""
+class RestartableCluster(SeparateCluster):
+    """A cluster whose controller can be killed and started again at the same address.
+
+    The token comes from a file, so that it stays the same for every controller.
+    """
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir()
@@ -123,9 +134,9 @@ class Restartable(Separate):
 
 
 @contextlib.contextmanager
-def up(folder: Path, *words: str) -> Iterator[Separate]:
-    """What `marline up` starts."""
-    running = Separate(folder, "up", "--cpus", "2", "--quiet", "--python", sys.executable, *words)
+def marline_up(folder: Path, *words: str) -> Iterator[SeparateCluster]:
+    """Runs `marline up` with two CPUs, and ends it afterwards."""
+    running = SeparateCluster(folder, "up", "--cpus", "2", "--quiet", "--python", sys.executable, *words)
     try:
         yield running
     finally:
@@ -134,33 +145,33 @@ def up(folder: Path, *words: str) -> Iterator[Separate]:
 
 @pytest.fixture(params=["embedded", "separate"])
 def cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A cluster with two CPUs: in this process, or in processes of its own."""
+    """A cluster with two CPUs that the test has joined: embedded in this process, or separate."""
     before = descendants(os.getpid())
     if request.param == "embedded":
         with marline.init(num_cpus=2):
             yield request.param
     else:
-        separate = Separate(tmp_path_factory.mktemp("run"))
+        separate = SeparateCluster(tmp_path_factory.mktemp("run"))
         try:
             separate.worker("--cpus", "2")
             with marline.init(separate.address, token=separate.token):
                 yield request.param
         finally:
             separate.end()
-    until("nothing is left", lambda: not (descendants(os.getpid()) - before))
+    wait_until("every process of the cluster has ended", lambda: not (descendants(os.getpid()) - before))
 
 
 @pytest.fixture
-def restartable(tmp_path: Path) -> Iterator[Restartable]:
+def restartable_cluster(tmp_path: Path) -> Iterator[RestartableCluster]:
     before = descendants(os.getpid())
-    started = Restartable(tmp_path / "run")
+    started = RestartableCluster(tmp_path / "run")
     try:
         started.worker("--cpus", "2", "--address", started.address)
         with marline.init(started.address, token=started.token):
             yield started
     finally:
         started.end()
-    until("nothing is left", lambda: not (descendants(os.getpid()) - before))
+    wait_until("every process of the cluster has ended", lambda: not (descendants(os.getpid()) - before))
 
 
 # The engines of `marline.Context`.
@@ -169,17 +180,21 @@ CONTEXTS_ON_CLUSTERS = ["local", "host:port"]
 
 
 @pytest.fixture(params=CONTEXTS)
-def kind(request: pytest.FixtureRequest) -> str:
-    """The engine of a context."""
+def engine(request: pytest.FixtureRequest) -> str:
+    """The engine of a `marline.Context`."""
     return str(request.param)
 
 
 @pytest.fixture
-def ctx(kind: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[marline.Context]:
-    """A context on each engine, with two CPUs. At its end no process is left, and no thread of this one."""
+def ctx(engine: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[marline.Context]:
+    """A context on each engine, with two CPUs.
+
+    When the test ends, every process that the context started must have ended, and on engines
+    without a cluster every thread that it started in this process, too.
+    """
     before, threads = descendants(os.getpid()), set(threading.enumerate())
-    if kind == "host:port":
-        separate = Separate(tmp_path_factory.mktemp("run"))
+    if engine == "host:port":
+        separate = SeparateCluster(tmp_path_factory.mktemp("run"))
         try:
             separate.worker("--cpus", "2")
             with marline.Context(separate.address, token=separate.token) as context:
@@ -187,20 +202,21 @@ def ctx(kind: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[marline
         finally:
             separate.end()
     else:
-        with marline.Context(kind, num_cpus=2) as context:
+        with marline.Context(engine, num_cpus=2) as context:
             yield context
-    until("no process is left", lambda: not (descendants(os.getpid()) - before))
-    if kind not in CONTEXTS_ON_CLUSTERS:
-        until("no thread is left", lambda: not set(threading.enumerate()) - threads)
+    wait_until("every process of the context has ended", lambda: not (descendants(os.getpid()) - before))
+    if engine not in CONTEXTS_ON_CLUSTERS:
+        wait_until("every thread of the context has ended", lambda: not set(threading.enumerate()) - threads)
 
 
-def skip(kind: str, *kinds: str, why: str) -> None:
-    """For what an engine cannot do; docs/python.md lists it."""
-    if kind in kinds:
-        pytest.skip(f"{kind}: {why}")
+def skip(engine: str, *engines: str, why: str) -> None:
+    """Skips the test on engines that lack what it needs. docs/python.md lists these limits."""
+    if engine in engines:
+        pytest.skip(f"{engine}: {why}")
 
 
-# What every script begins with.
+# The beginning of the source of every `Script`. A script prints lines for the test with
+# `print_line`, and waits in `wait_for_resume` until the test calls `Script.resume`.
 PREAMBLE = """
 import os, sys, time
 import marline
@@ -220,17 +236,17 @@ class Counter:
     def pid(self):
         return os.getpid()
 
-def say(*words):
+def print_line(*words):
     print(*words, flush=True)
 
-def told():
+def wait_for_resume():
     return sys.stdin.readline()
 
 """
 
 
 class Script:
-    """A script of a user's, in a process of its own."""
+    """A user's script, in a process of its own. Its source is `PREAMBLE` and `source`."""
 
     def __init__(self, source: str, **environment: str) -> None:
         self.process = subprocess.Popen(
@@ -243,47 +259,56 @@ class Script:
         )
 
     def line(self) -> str:
-        """The next line that it prints."""
+        """Waits for the next line that the script prints, and returns it without the line end."""
         assert self.process.stdout is not None
         return self.process.stdout.readline().strip()
 
-    def tell(self) -> None:
-        """What it waits for, to go on."""
+    def resume(self) -> None:
+        """Lets the script's `wait_for_resume` return."""
         assert self.process.stdin is not None
         self.process.stdin.write("\n")
         self.process.stdin.flush()
 
     def end(self, patience: float = PATIENCE) -> tuple[int, str, str]:
-        """How it ended, and what it printed that was not read."""
+        """Waits for the script's end.
+
+        Returns its exit code and the unread rest of its two outputs.
+        """
         out, err = self.process.communicate(timeout=patience)
         return self.process.returncode, out, err
 
 
 @pytest.fixture
 def scripts() -> Iterator[list[Script]]:
-    """What a test starts; what runs at its end is killed."""
+    """A list to which a test adds the scripts that it starts.
+
+    Those that still run at its end are killed.
+    """
     started: list[Script] = []
     yield started
-    for one in started:
-        if one.process.poll() is None:
-            one.process.kill()
-        one.process.communicate()
+    for script in started:
+        if script.process.poll() is None:
+            script.process.kill()
+        script.process.communicate()
 
 
-class Screen:
-    """What this process has written so far. It is left where pytest keeps it: taking it out, as `readouterr`
-    does, loses what another thread writes meanwhile."""
+class CapturedOutput:
+    """All that this process has written so far to its standard output and standard error.
+
+    It reads pytest's capture files and leaves them as they are. `readouterr` would empty them, and
+    lose what another thread writes at that moment.
+    """
 
     def __init__(self) -> None:
         self.out = self.err = ""
 
-    def look(self) -> Screen:
+    def look(self) -> CapturedOutput:
         self.out, self.err = (os.pread(fd, os.fstat(fd).st_size, 0).decode() for fd in (1, 2))
         return self
 
-    def until(self, text: str) -> None:
-        until(
-            lambda: f"{text!r} is shown, not {self.out + self.err!r}",
+    def wait_until(self, text: str) -> None:
+        wait_until(
+            lambda: f"{text!r} is in the output {self.out + self.err!r}",
             lambda: self.look().shows(text),
         )
 
@@ -292,5 +317,5 @@ class Screen:
 
 
 @pytest.fixture
-def screen(capfd: pytest.CaptureFixture[str]) -> Screen:
-    return Screen()
+def captured_output(capfd: pytest.CaptureFixture[str]) -> CapturedOutput:
+    return CapturedOutput()

@@ -1,9 +1,12 @@
-"""A cluster of separate processes that a test may kill and freeze, and the strangers that connect to it.
+"""A cluster whose processes tests kill and freeze, and clients without a token that connect to it.
 
-`Cluster` starts the processes and finds them by a mark in their environment. `Nemesis` kills and freezes
-them by a seed. `Ledger` is how the work of a driver ended; the work itself is in `faults_driver.py`.
-`Picture` is all that a cluster takes of the system, to compare before and after. `Strangers` are
-connections without a token.
+- `FaultCluster` starts the processes, and finds them by a mark in their environment.
+- `Nemesis` kills and freezes them. A seed makes its choices.
+- `Ledger` reads how the work of a driver ended. The driver itself is `faults_driver.py`.
+- `ResourceUsage` measures what a cluster takes of the system, to compare before and after.
+- `UnauthenticatedClients` holds connections without a token open at each port.
+
+The tests are in `test_faults.py`.
 """
 
 from __future__ import annotations
@@ -27,27 +30,28 @@ from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any
 
-from conftest import PATIENCE, Separate, lives, until
-from store import MIB, descriptors, private
+from conftest import PATIENCE, SeparateCluster, is_alive, wait_until
+from store import MIB, descriptors, private_bytes
 
 HERE = Path(__file__).parent
 BINARY = os.environ.get("MARLINE_BINARY", "marline")
-# A worker opens this many files for each executor: pipes, sockets, and one that tells when the executor has
-# ended. Those that use large values in their own code have connections to the store, too.
+# The files that a worker has open for each executor: pipes, sockets, and one that becomes readable
+# when the executor ends. An executor whose own code uses large values also has connections to the
+# store.
 FILES_OF_EXECUTOR, FILES_OF_EXECUTOR_WITH_STORE = 7, 9
-# A worker keeps this many executors that have nothing to do.
+# The most idle executors that a worker keeps.
 MAX_IDLE_EXECUTORS = 8
 
 
-class Cluster(Separate):
-    """A controller and workers with a short lease. All their files are in one folder."""
+class FaultCluster(SeparateCluster):
+    """A controller, workers and drivers. All their files are in one folder."""
 
     def __init__(self, folder: Path, lease: str, workers: int = 0, cpus: int = 2) -> None:
         self.top, self.cpus = folder, cpus
         self.run, self.temporary, self.logs = (folder / name for name in ("run", "tmp", "logs"))
-        for made in (self.temporary, self.logs):
-            made.mkdir()
-        # The processes that a test killed. Any other process that ends is a fault.
+        for subfolder in (self.temporary, self.logs):
+            subfolder.mkdir()
+        # The processes that the test killed. The end of any other process fails the test.
         self.killed: set[int] = set()
         self.drivers: dict[str, subprocess.Popen[str]] = {}
         self.started = 0
@@ -59,7 +63,7 @@ class Cluster(Separate):
             self.worker("--cpus", str(cpus))
 
     def open(self, name: str, *words: str, **environment: str) -> subprocess.Popen[str]:
-        """Starts a process. Its standard error goes to a file of that name."""
+        """Starts a process. Its standard error goes to the log `NUMBER-name.err`."""
         self.started += 1
         self.environment["TMPDIR"] = str(self.temporary)
         with open(self.logs / f"{self.started}-{name}.err", "w") as errors:
@@ -75,12 +79,12 @@ class Cluster(Separate):
         process = self.launch(*words)
         assert process.stdout is not None
         line = process.stdout.readline()
-        assert line, f"{words[0]} ended: {self.said()}"
+        assert line, f"{words[0]} ended: {self.log_tails()}"
         announced: dict[str, Any] = json.loads(line)
         return announced
 
     def launch(self, *words: str) -> subprocess.Popen[str]:
-        """Starts a process, and does not wait until it has begun."""
+        """Starts a `marline` process without waiting until it is ready."""
         process = self.open(words[0], BINARY, "--json", *words)
         self.processes.append(process)
         return process
@@ -91,13 +95,13 @@ class Cluster(Separate):
         self.launch("worker", "--quiet", "--python", sys.executable, "--cpus", str(self.cpus))
 
     def leave(self, worker: subprocess.Popen[str]) -> None:
-        """A worker ends in good order."""
+        """Ends a worker with SIGTERM, and checks that it exits with code 0."""
         worker.terminate()
-        assert worker.wait(PATIENCE) == 0, self.said()
+        assert worker.wait(PATIENCE) == 0, self.log_tails()
         self.processes.remove(worker)
 
     def driver(self, seed: int, pieces: int = 0) -> str:
-        """Starts a driver with a ledger. Says its name."""
+        """Starts a driver that writes a ledger. Returns the driver's name."""
         name = f"driver-{len(self.drivers)}"
         self.drivers[name] = self.open(
             name,
@@ -113,13 +117,11 @@ class Cluster(Separate):
         return name
 
     def ask(self, *words: str) -> str:
-        """The answer of the command line over TCP, as a process without the cluster's folder gets it."""
+        """Runs a `marline` command over TCP, as from another machine, and returns its output."""
         command = [BINARY, "--address", self.address, "--token-file", str(self.token_file), *words]
-        asked = subprocess.run(
-            command, env=self.environment, capture_output=True, text=True, timeout=PATIENCE
-        )
-        assert asked.returncode == 0, asked.stderr
-        return asked.stdout
+        done = subprocess.run(command, env=self.environment, capture_output=True, text=True, timeout=PATIENCE)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
 
     @property
     def controller(self) -> subprocess.Popen[str]:
@@ -129,8 +131,8 @@ class Cluster(Separate):
     def workers(self) -> list[subprocess.Popen[str]]:
         return self.processes[1:]
 
-    def family(self) -> dict[int, tuple[int, list[str]]]:
-        """The processes of this cluster that live, drivers too, with their parents and command lines."""
+    def live_processes(self) -> dict[int, tuple[int, list[str]]]:
+        """Returns all live processes of the cluster and its drivers: id, parent, command line."""
         mark = f"XDG_RUNTIME_DIR={self.run}".encode()
         found = {}
         for entry in Path("/proc").iterdir():
@@ -141,7 +143,7 @@ class Cluster(Separate):
                 words = (entry / "cmdline").read_bytes().decode().split("\0")
             except OSError:
                 continue
-            if lives(int(entry.name)):
+            if is_alive(int(entry.name)):
                 found[int(entry.name)] = parent, words
         return found
 
@@ -150,33 +152,38 @@ class Cluster(Separate):
         return sorted(pid for pid, (parent, words) in self.forked().items() if parent in workers)
 
     def executors(self) -> list[int]:
-        """The processes that run user code, also those whose fork server was killed."""
+        """Returns the processes that run user code, also those whose fork server was killed."""
         workers = {worker.pid for worker in self.workers}
         return sorted(pid for pid, (parent, words) in self.forked().items() if parent not in workers)
 
     def forked(self) -> dict[int, tuple[int, list[str]]]:
-        return {pid: found for pid, found in self.family().items() if "marline._forkserver" in found[1]}
+        return {
+            pid: found for pid, found in self.live_processes().items() if "marline._forkserver" in found[1]
+        }
 
-    def said(self) -> str:
-        """The ends of all logs that are not empty."""
+    def log_tails(self) -> str:
+        """Returns the last 1,000 characters of every log that is not empty."""
         logs = {log.name: log.read_text(errors="replace")[-1000:] for log in sorted(self.logs.glob("*.err"))}
         return "\n".join(f"{name}: {text}" for name, text in logs.items() if text)
 
     def check_nobody_ended(self) -> None:
-        """No process of the cluster has ended that was not killed."""
+        """Checks that no process of the cluster ended except those that the test killed.
+
+        A driver may also exit with code 0.
+        """
         for process in [*self.processes, *self.drivers.values()]:
             code = process.poll()
             by_itself = process in self.processes and process.pid not in self.killed
             is_right = not code or process.pid in self.killed
-            assert is_right, f"{process.args!r} ended with {code}\n{self.said()}"
-            assert code is None or not by_itself, f"{process.args!r} ended by itself\n{self.said()}"
+            assert is_right, f"{process.args!r} ended with {code}\n{self.log_tails()}"
+            assert code is None or not by_itself, f"{process.args!r} ended by itself\n{self.log_tails()}"
 
 
 @contextlib.contextmanager
-def cluster(folder: Path, lease: str, workers: int = 0, cpus: int = 2) -> Iterator[Cluster]:
-    """A cluster. In the end nothing of it is left: no process, no file, no shared memory."""
+def cluster(folder: Path, lease: str, workers: int = 0, cpus: int = 2) -> Iterator[FaultCluster]:
+    """Starts a cluster. At the end checks that no process, file or shared memory of it is left."""
     shared = shared_memory()
-    started = Cluster(folder, lease, workers, cpus)
+    started = FaultCluster(folder, lease, workers, cpus)
     try:
         yield started
     finally:
@@ -186,32 +193,40 @@ def cluster(folder: Path, lease: str, workers: int = 0, cpus: int = 2) -> Iterat
             driver.communicate()
         started.token_file.unlink()
         started.end()
-    until(lambda: f"no process is left: {started.family()}", lambda: not started.family())
-    until(lambda: f"no file is left: {files_in(started.run)}", lambda: not files_in(started.run))
-    until(
+    wait_until(
+        lambda: f"every process has ended: {started.live_processes()}", lambda: not started.live_processes()
+    )
+    wait_until(lambda: f"no file is left: {files_in(started.run)}", lambda: not files_in(started.run))
+    wait_until(
         lambda: f"no temporary file is left: {os.listdir(started.temporary)}",
         lambda: not os.listdir(started.temporary),
     )
-    until(
+    wait_until(
         lambda: f"no shared memory is left: {shared_memory() - shared}",
         lambda: not shared_memory() - shared,
     )
 
 
 def shared_memory() -> set[str]:
-    """The names of shared memory that may be a cluster's. Other programs of this machine have some, too."""
+    """Returns the names of Marline's shared memory.
+
+    Other programs of this machine have some, too.
+    """
     return {name for name in os.listdir("/dev/shm") if "marline" in name}
 
 
 def files_in(folder: Path) -> list[str]:
-    """The files and sockets in a folder and the folders inside it."""
+    """Returns the files and sockets in a folder and its subfolders, by relative path."""
     return sorted(str(entry.relative_to(folder)) for entry in folder.rglob("*") if not entry.is_dir())
 
 
 class Nemesis:
-    """Kills and freezes any process of a cluster but its controller. A seed chooses which, how and when."""
+    """Kills and freezes processes of a cluster at random, except its controller.
 
-    # Each fault, and how often it is chosen.
+    `choice` decides which process, how and when.
+    """
+
+    # The faults, with the weight of each in the random choice.
     FAULTS = {  # noqa: RUF012
         ("executor", "kill"): 4,
         ("executor", "freeze"): 3,
@@ -225,13 +240,14 @@ class Nemesis:
     # The most processes that are frozen at a time.
     MAX_FROZEN = 3
 
-    def __init__(self, cluster: Cluster, choice: random.Random, lease: float) -> None:
+    def __init__(self, cluster: FaultCluster, choice: random.Random, lease: float) -> None:
         self.cluster, self.choice, self.lease = cluster, choice, lease
-        # When each frozen process goes on, and when each was to go on that was frozen before.
+        # By process id: when a frozen process is to go on, and when an earlier freeze was to end.
         self.frozen: dict[int, float] = {}
         self.thawed: dict[int, float] = {}
         self.drivers: list[str] = []
-        # Drivers whose session may have ended under them: nothing is promised of their pieces but an end.
+        # The drivers that were frozen past their lease. Their sessions may be over: their pieces
+        # must end, but may fail.
         self.overslept: set[str] = set()
         self.counts: Counter[str] = Counter()
 
@@ -239,7 +255,7 @@ class Nemesis:
         self.drivers.append(self.cluster.driver(self.choice.randrange(2**32)))
 
     def rage(self, seconds: float) -> None:
-        """Faults for a while. In the end every process runs that was not killed."""
+        """Injects faults for a while. At the end lets every frozen process go on."""
         end = time.monotonic() + seconds
         try:
             while (now := time.monotonic()) < end:
@@ -260,7 +276,7 @@ class Nemesis:
 
     def hurt(self) -> None:
         (victim, how) = self.choice.choices(list(self.FAULTS), list(self.FAULTS.values()))[0]
-        # All of them are drawn whatever is done with them, so that a seed repeats as much as it can.
+        # All three are drawn even if they are not used, so that a seed repeats as much as it can.
         which, is_long, share = self.choice.random(), self.choice.random() < 0.4, self.choice.random()
         found = self.find(victim)
         if not found or (how == "freeze" and len(self.frozen) >= self.MAX_FROZEN):
@@ -269,8 +285,8 @@ class Nemesis:
         if how == "kill":
             self.kill(victim, pid)
         elif pid not in self.frozen:
-            # A driver survives a silence of four fifths of its lease, and not two of them in a row. A busy
-            # machine takes its part of that.
+            # A driver survives a silence of four fifths of its lease, but not two such silences in
+            # a row. Half of that limit is left for delays of a busy machine.
             most = 0.4 if victim == "driver" else 1.0
             if victim == "driver" and time.monotonic() < self.thawed.get(pid, 0) + self.lease:
                 return
@@ -315,14 +331,14 @@ class Nemesis:
 
 @dataclasses.dataclass
 class Ledger:
-    """How the pieces of a driver ended, as the driver wrote it down."""
+    """How the pieces of work of a driver ended, as the driver wrote it to its ledger file."""
 
     name: str
     submitted: dict[int, str]
     ended: dict[int, list[dict[str, Any]]]
 
     @classmethod
-    def read(cls, cluster: Cluster, name: str) -> Ledger:
+    def read(cls, cluster: FaultCluster, name: str) -> Ledger:
         ledger = cls(name, {}, {})
         file = cluster.logs / f"{name}.ledger"
         lines = file.read_text().splitlines() if file.exists() else []
@@ -330,7 +346,7 @@ class Ledger:
             try:
                 line = json.loads(text)
             except ValueError:
-                assert number == len(lines) - 1, f"{name}: only a killed driver leaves half a line, its last"
+                assert number == len(lines) - 1, f"{name}: only the last line may be cut: {text}"
                 continue
             if line["event"] == "submit":
                 assert line["number"] not in ledger.submitted, f"{name}: {text}"
@@ -339,16 +355,17 @@ class Ledger:
                 ledger.ended.setdefault(line["number"], []).append(line)
         return ledger
 
-    def faults(
+    def violations(
         self,
         is_killed: bool = False,
         has_overslept: bool = False,
         may_fail: Collection[tuple[str, str]] = (),
     ) -> list[str]:
-        """What is wrong: a piece that never ended, ended twice, failed, or has another value.
+        """Returns each piece that never ended, ended twice, failed or had a wrong value.
 
-        `may_fail` has the kinds of work that may fail, each with its error. A killed driver leaves pieces
-        that have not ended. A driver that was frozen past its lease gets errors: its session is over.
+        `may_fail` holds the kinds of work that may fail, each with its error. A killed driver may
+        leave pieces that have not ended. Pieces of a driver that was frozen past its lease may
+        fail, since its session is over.
         """
         found = []
         for number, kind in self.submitted.items():
@@ -367,39 +384,42 @@ class Ledger:
         return Counter(f"{end['kind']}: {end.get('error', 'right')}" for end in ends)
 
 
-def attempts_that_ran_twice(cluster: Cluster, name: str) -> list[str]:
-    """Attempts that ran more than once: the function, number, index, epoch and attempt."""
+def attempts_that_ran_twice(cluster: FaultCluster, name: str) -> list[str]:
+    """Returns a line for each attempt that ran more than once, as `faults_driver.note` wrote it."""
     file = cluster.logs / f"{name}.ran"
     lines = file.read_text().splitlines() if file.exists() else []
     return [f"{name} ran twice: {line}" for line, count in Counter(lines).items() if count > 1]
 
 
 @dataclasses.dataclass
-class Picture:
-    """All that an idle cluster takes of the system."""
+class ResourceUsage:
+    """What an idle cluster takes of the system."""
 
     processes: dict[str, int]
     files: Counter[str]
-    # Without the open files for executors: as few as there may be.
+    # Open files except those for executors. For a worker, a lower bound: each executor counts with
+    # the most files that it may have.
     descriptors: dict[str, int]
-    # As many as there may be in a worker.
+    # The upper bound for a worker: each executor counts with the fewest files.
     most_of_worker: int
     memory: dict[str, int]
     shared_memory: set[str]
     packages: int
-    # What the open files of each process are, for the message of a test that fails.
+    # The names of the open files of each process, for the message of a failing test.
     details: dict[int, dict[str, int]]
 
-    # The memory that a process may have taken for good. The controller remembers the latest tasks that have
-    # ended, and both keep the code of functions; an allocator gives back less than it got.
+    # How many bytes of memory a process may grow by for good. The controller remembers the latest
+    # tasks that have ended. Controller and worker keep the code of functions. An allocator gives
+    # back less than it got.
     ALLOWANCE = 24 * MIB
 
     @classmethod
-    def of(cls, cluster: Cluster) -> Picture:
-        family, executors, servers = cluster.family(), cluster.executors(), cluster.fork_servers()
-        # Executors whose fork server was killed may belong to any worker.
+    def of(cls, cluster: FaultCluster) -> ResourceUsage:
+        family, executors, servers = cluster.live_processes(), cluster.executors(), cluster.fork_servers()
+        # The executors of each worker. Those whose fork server was killed may belong to any worker:
+        # key 0.
         under: Counter[int] = Counter()
-        # The connections of executors, which come and go with them.
+        # The connections of executors to each port, which come and go with the executors.
         calls: Counter[int] = Counter()
         for pid in executors:
             server = family.get(pid, (0, []))[0]
@@ -418,7 +438,7 @@ class Picture:
             processes={
                 "workers": len(cluster.workers),
                 "fork servers": len(servers),
-                # Each worker keeps some that have nothing to do.
+                # Each worker may keep idle ones.
                 "executors": max(len(executors), MAX_IDLE_EXECUTORS * len(cluster.workers)),
                 "others": len(family) - len(cluster.workers) - len(servers) - len(executors),
             },
@@ -431,16 +451,16 @@ class Picture:
             },
             most_of_worker=max(files[pid] - FILES_OF_EXECUTOR * count for pid, count in forks.items()),
             memory={
-                "controller": private(cluster.controller.pid),
-                "worker": max(private(worker.pid) for worker in cluster.workers),
+                "controller": private_bytes(cluster.controller.pid),
+                "worker": max(private_bytes(worker.pid) for worker in cluster.workers),
             },
             shared_memory=shared_memory(),
             packages=len(unused_packages(cluster)),
             details={process.pid: kinds_of_files(process.pid) for process in cluster.processes},
         )
 
-    def excess(self, base: Picture) -> list[str]:
-        """What there is now that was not there before, in words."""
+    def excess(self, base: ResourceUsage) -> list[str]:
+        """Returns a line for everything of which there is more now than in `base`."""
         found = []
         for what, now, before, more in (
             ("processes", self.processes, base.processes, 0),
@@ -460,8 +480,8 @@ class Picture:
         return found
 
 
-def unused_packages(cluster: Cluster) -> list[Path]:
-    """The folders of unpacked packages that no living process locks."""
+def unused_packages(cluster: FaultCluster) -> list[Path]:
+    """Returns the folders of unpacked packages that no live process has locked."""
     found = []
     for folder in cluster.temporary.glob("marline-packages-*"):
         with contextlib.suppress(FileNotFoundError), open(folder / "lock") as lock:
@@ -474,7 +494,7 @@ def unused_packages(cluster: Cluster) -> list[Path]:
 
 
 def connections(pid: int) -> Counter[int]:
-    """How many TCP connections a process has to each port."""
+    """Returns how many TCP connections a process has to each port."""
     sockets = sockets_of(pid)
     lines = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
     mine = [words for words in lines if f"socket:[{words[9]}]" in sockets]
@@ -482,7 +502,7 @@ def connections(pid: int) -> Counter[int]:
 
 
 def kinds_of_files(pid: int) -> dict[str, int]:
-    """The open files of a process: how many of each name, without its numbers."""
+    """Counts the open files of a process by name, digits left out."""
     links = []
     for entry in Path(f"/proc/{pid}/fd").iterdir():
         with contextlib.suppress(FileNotFoundError):
@@ -491,7 +511,10 @@ def kinds_of_files(pid: int) -> dict[str, int]:
 
 
 def sockets_of(pid: int) -> set[str]:
-    """The descriptors of a process, as the system calls them: a socket is `socket:[INODE]`."""
+    """Returns the link targets of the descriptors of a process.
+
+    That of a socket is `socket:[INODE]`.
+    """
     found = set()
     with contextlib.suppress(FileNotFoundError):
         for entry in Path(f"/proc/{pid}/fd").iterdir():
@@ -501,7 +524,10 @@ def sockets_of(pid: int) -> set[str]:
 
 
 def listening(pid: int, folder: Path) -> list[str]:
-    """The addresses at which a process listens: HOST:PORT or unix:/path. Its Unix sockets are in a folder."""
+    """Returns the addresses at which a process listens: HOST:PORT or unix:/path.
+
+    The process has its Unix sockets in `folder`.
+    """
     sockets = sockets_of(pid)
     found = []
     for line in Path("/proc/net/tcp").read_text().splitlines()[1:]:
@@ -513,12 +539,14 @@ def listening(pid: int, folder: Path) -> list[str]:
     for line in Path("/proc/net/unix").read_text().splitlines()[1:]:
         words = line.split()
         if int(words[3], 16) & 0x10000 and len(words) > 7 and f"socket:[{words[6]}]" in sockets:
-            # A long path was shortened by a descriptor of its folder.
+            # A path too long for a socket address is bound through /proc/self/fd/N: only its name
+            # is known.
             found += [f"unix:{path}" for path in folder.rglob(Path(words[7]).name)]
     return sorted(found)
 
 
-# What strangers say: nothing, a byte, half of a handshake, garbage, half of what HTTP/2 begins with.
+# What unauthenticated clients send first: nothing, one byte, half a handshake, garbage, or half of
+# the preface of HTTP/2.
 WORDS = [
     b"",
     b"M",
@@ -534,19 +562,23 @@ WORDS = [
 ]
 
 
-class Strangers:
-    """Connections without a token to each of several addresses. One that is closed comes again."""
+class UnauthenticatedClients:
+    """Keeps `count` connections without a token open to each address.
+
+    Replaces those that are closed.
+    """
 
     def __init__(self, addresses: list[str], count: int) -> None:
         self.addresses, self.count = addresses, count
         self.selector = selectors.DefaultSelector()
+        # By address: connections that are open, that were made, and that the other side closed.
         self.here: Counter[str] = Counter()
         self.came: Counter[str] = Counter()
         self.closed: Counter[str] = Counter()
         self.over = threading.Event()
         self.thread = threading.Thread(target=self.stay)
 
-    def __enter__(self) -> Strangers:
+    def __enter__(self) -> UnauthenticatedClients:
         self.thread.start()
         return self
 
@@ -560,8 +592,9 @@ class Strangers:
                 for address in self.addresses:
                     while self.here[address] < self.count and self.connect(address):
                         pass
-                # They come again a few times a second: a process that joins has the same user, so both share
-                # the places that a user has.
+                # Closed connections are replaced a few times a second, not at once. A process that
+                # joins has the same user as these clients, so both compete for the places of that
+                # user.
                 end = time.monotonic() + 0.25
                 while (left := end - time.monotonic()) > 0 and not self.over.is_set():
                     for key, _ in self.selector.select(min(left, 0.05)):
@@ -573,27 +606,28 @@ class Strangers:
             self.selector.close()
 
     def connect(self, address: str) -> bool:
-        """Comes once more. Says whether there was room."""
+        """Makes one more connection. Returns whether the listener had room for it."""
         if address.startswith("unix:"):
-            made = socket.socket(socket.AF_UNIX)
-            made.setblocking(False)
+            client = socket.socket(socket.AF_UNIX)
+            client.setblocking(False)
             path = Path(address.removeprefix("unix:"))
-            folder = os.open(path.parent, os.O_PATH)  # A path may be longer than an address has room for.
-            code = made.connect_ex(f"/proc/self/fd/{folder}/{path.name}")
+            # The path may be too long for a socket address.
+            folder = os.open(path.parent, os.O_PATH)
+            code = client.connect_ex(f"/proc/self/fd/{folder}/{path.name}")
             os.close(folder)
         else:
             host, port = address.rsplit(":", 1)
-            made = socket.socket()
-            made.setblocking(False)
-            code = made.connect_ex((host, int(port)))
+            client = socket.socket()
+            client.setblocking(False)
+            code = client.connect_ex((host, int(port)))
         if code not in (0, errno.EINPROGRESS):
-            made.close()
+            client.close()
             return False
         with contextlib.suppress(OSError):
-            made.send(WORDS[self.came[address] % len(WORDS)])
+            client.send(WORDS[self.came[address] % len(WORDS)])
         self.came[address] += 1
         self.here[address] += 1
-        self.selector.register(made, selectors.EVENT_READ, address)
+        self.selector.register(client, selectors.EVENT_READ, address)
         return True
 
     def hear(self, key: selectors.SelectorKey) -> None:

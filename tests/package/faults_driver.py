@@ -1,12 +1,14 @@
-"""A driver of the fault suite: it submits work of every kind and writes down how each piece of it ends.
+"""A driver of the fault suite: submits work of every kind and records how each piece of it ends.
 
     faults_driver.py NAME SEED PIECES FOLDER
 
-Several threads submit pieces, until there were PIECES of them (0: no limit) or the file FOLDER/stop exists.
-Then the driver waits for all pieces that have not ended. It writes two files that tests read:
+Several threads submit pieces of work until PIECES were submitted (0: no limit) or the file
+FOLDER/stop exists. Then the driver waits until every piece has ended. It writes two files that
+tests read:
 
-- FOLDER/NAME.ledger has one line of JSON for each submission and one for each end.
-- FOLDER/NAME.ran has one line for each attempt that ran, which the attempt itself writes.
+- FOLDER/NAME.ledger has one line of JSON for each submission and one for each end. `faults.Ledger`
+  reads it.
+- FOLDER/NAME.ran has one line for each attempt that ran. The attempt itself writes it.
 
 The address of the cluster and its token file come from the environment.
 """
@@ -27,18 +29,18 @@ from typing import Any
 import marline
 import numpy as np
 
-# The most pieces of a driver that have not ended.
+# The most pieces that run at a time: each thread waits for the end of its piece.
 THREADS = 6
-# How long a piece may take. Retries and restarts wait up to 30 s each.
+# How many seconds a piece may take. Retries and restarts wait up to 30 s each.
 PATIENCE = 180.0
-# Of values that travel with messages, and of values that go to a store.
+# Sizes in bytes: of values that travel with messages, and of values that go to a store.
 SMALL, LARGE = 1_000, [120_000, 400_000, 2_000_000]
 
 Array = np.ndarray[Any, np.dtype[np.uint32]]
 
 
 def pattern(seed: int, size: int) -> Array:
-    """An array of `size` bytes that no other seed has."""
+    """Returns an array of `size` bytes that no other seed has."""
     return (np.arange(size // 4, dtype=np.uint32) + np.uint32(seed)) * np.uint32(2_654_435_761)
 
 
@@ -47,7 +49,10 @@ def sum_of(value: Array) -> int:
 
 
 def note(ran: str, *words: object) -> None:
-    """Writes down that an attempt runs. Lines of several processes do not mix: each is one write."""
+    """Adds a line to the file `ran` that says that this attempt runs.
+
+    Each line is one write, so that lines of several processes do not mix.
+    """
     context = marline.get_runtime_context()
     line = " ".join(
         str(word) for word in (*words, context.task_id, context.actor_epoch or 0, context.attempt)
@@ -93,7 +98,7 @@ class Counter:
         self.ran, self.count = ran, 0
 
     def add(self, number: int, index: int) -> tuple[int, int, int]:
-        """Which life of the actor this is, how many calls it has had, and the answer."""
+        """Returns the epoch of the actor, how many calls this instance has had, and the result."""
         note(self.ran, "add", number, index)
         self.count += 1
         epoch = marline.get_runtime_context().actor_epoch
@@ -118,7 +123,7 @@ class Driver:
         self.triple = marline.remote(
             max_retries=-1, runtime_env={"py_modules": [str(project / "faults_helper.py")]}
         )(triple)
-        # Each kind of work, and how often it is chosen.
+        # The kinds of work, with the weight of each in the random choice.
         self.kinds: dict[Callable[[int, random.Random], None], int] = {
             self.tasks: 20,
             self.slow_tasks: 10,
@@ -139,7 +144,7 @@ class Driver:
             self.ledger.flush()
 
     def begin(self) -> int:
-        """The number of the next piece; 0 if there is none."""
+        """Returns the number of the next piece, or 0 if there is none."""
         with self.lock:
             if (self.folder / "stop").exists() or 0 < self.pieces <= self.number:
                 return 0
@@ -164,7 +169,8 @@ class Driver:
             except Exception as error:
                 text, where = str(error)[-2000:], line_of(error)
                 self.write(number, kind, "end", error=type(error).__name__, text=text, where=where)
-                time.sleep(0.1)  # A driver whose session is over does not fill the disk with errors.
+                # Without a pause, a driver whose session is over would fill the disk with errors.
+                time.sleep(0.1)
             else:
                 self.write(number, kind, "end")
 
@@ -194,7 +200,7 @@ class Driver:
         assert order == sorted(set(order)), f"the calls ran out of order: {order}"
 
     def passed(self, number: int, choice: random.Random) -> None:
-        """A large result that the driver passes on and does not look at."""
+        """Passes a large result on to two tasks. The driver does not get it."""
         size = choice.choice(LARGE)
         ref = make.remote(number, size)
         sums = marline.get([add_up.remote(ref) for _ in range(2)], timeout=PATIENCE)
@@ -203,28 +209,26 @@ class Driver:
     def fetched(self, number: int, choice: random.Random) -> None:
         size = choice.choice(LARGE)
         value = marline.get(make.remote(number, size), timeout=PATIENCE)
-        assert np.array_equal(value, pattern(number, size)), "the large result is another one"
+        assert np.array_equal(value, pattern(number, size)), "the large result is wrong"
 
     def put(self, number: int, choice: random.Random) -> None:
         size = choice.choice(LARGE)
         ref = marline.put(pattern(number, size))
         equal(marline.get(add_up.remote(ref), timeout=PATIENCE), sum_of(pattern(number, size)))
-        assert np.array_equal(marline.get(ref, timeout=PATIENCE), pattern(number, size)), (
-            "the value is another one"
-        )
+        assert np.array_equal(marline.get(ref, timeout=PATIENCE), pattern(number, size)), "the value is wrong"
 
     def returned(self, number: int, choice: random.Random) -> None:
-        """A large result of an actor."""
+        """Gets a large result of an actor call."""
         size = choice.choice(LARGE)
         value = marline.get(choice.choice(self.counters).large.remote(number, size), timeout=PATIENCE)
-        assert np.array_equal(value, pattern(number, size)), "the large result is another one"
+        assert np.array_equal(value, pattern(number, size)), "the large result is wrong"
 
     def stream(self, number: int, choice: random.Random) -> None:
         count, size = choice.choice([3, 20]), choice.choice([SMALL, LARGE[0]])
         came = 0
         for ref in generate.remote(number, count, size):
             value = marline.get(ref, timeout=PATIENCE)
-            assert np.array_equal(value, pattern(number + came, size)), f"item {came} is another one"
+            assert np.array_equal(value, pattern(number + came, size)), f"item {came} is wrong"
             came += 1
         equal(came, count)
 
@@ -240,7 +244,7 @@ def triple(number: int) -> int:
 
 
 def line_of(error: Exception) -> str | None:
-    """The line of this file that raised an error."""
+    """Returns the line of this file from which an error came."""
     frames = traceback.extract_tb(error.__traceback__)
     return [frame.line for frame in frames if frame.filename == __file__][-1]
 

@@ -1,4 +1,9 @@
-"""What a store is like from outside: the memory, files and descriptors of its processes."""
+"""Helpers for tests of object stores.
+
+They look at a store from outside: at the memory, files and descriptors of its worker, and at what
+`marline memory` prints. `pattern` and `is_whole` make and check values, and `one_worker_cluster`
+starts a cluster with one store.
+"""
 
 from __future__ import annotations
 
@@ -14,30 +19,36 @@ from typing import Any, NoReturn, TypeVar
 import marline
 import numpy as np
 import pytest
-from conftest import Script, Separate, descendants, until
+from conftest import Script, SeparateCluster, descendants, wait_until
 
 MIB = 1 << 20
 
 Array = np.ndarray[Any, np.dtype[np.uint8]]
-Started = TypeVar("Started", bound=Separate)
+Started = TypeVar("Started", bound=SeparateCluster)
 
-# Where they must be run, tests that cannot fail.
+# Whether tests that need root or namespaces must run: they then fail where they would be skipped.
 REQUIRED = os.environ.get("MARLINE_REQUIRE_NAMESPACES") == "1"
-# Whoever may not do what a test is about is told why it is not run.
 needs_root = pytest.mark.skipif(
-    os.geteuid() != 0 and not REQUIRED, reason="only root may do that: make namespaces, mount, be others"
+    os.geteuid() != 0 and not REQUIRED,
+    reason="needs root, to make namespaces, mount file systems or change the user",
 )
 
 
 def cannot_be_run(why: str) -> NoReturn:
-    """What a test is about cannot be done here, though this is root."""
+    """Skips the test, since this system forbids what it needs even to root.
+
+    Fails it if it is required.
+    """
     assert not REQUIRED, why
     pytest.skip(why)
 
 
 def pattern(size: int, seed: int = 0, start: int = 0) -> Array:
-    """Bytes of which no two seeds have the same, and no two places. A multiple of four of them; those from a
-    place on, which is one, too."""
+    """Returns `size` bytes from offset `start` of the pattern of a seed.
+
+    No two seeds have the same bytes, and no two offsets of a pattern. `size` and `start` must be
+    multiples of four.
+    """
     words = np.arange(start // 4, (start + size) // 4, dtype=np.uint32)
     words += np.uint32(seed * 7_919 % 2**32)
     words *= np.uint32(2_654_435_761)
@@ -45,13 +56,20 @@ def pattern(size: int, seed: int = 0, start: int = 0) -> Array:
 
 
 def is_whole(value: Array, seed: int) -> bool:
-    """Whether it is what was made of this seed, every byte of it. Takes little memory, whatever its size."""
+    """Returns whether every byte of a value is that of the seed's pattern.
+
+    Needs at most a few MiB itself.
+    """
     parts = ((start, value[start : start + MIB]) for start in range(0, len(value), MIB))
     return all(np.array_equal(part, pattern(len(part), seed, start)) for start, part in parts)
 
 
-def opened(pid: int, begins: str) -> dict[int, Path]:
-    """The files under such names that a process has open, by their numbers: where to open them from here."""
+def open_files(pid: int, begins: str) -> dict[int, Path]:
+    """Returns the open files of a process whose names begin like this.
+
+    The keys are inode numbers. The values are paths under /proc at which this process can open the
+    files.
+    """
     found = {}
     with contextlib.suppress(FileNotFoundError):
         for entry in Path(f"/proc/{pid}/fd").iterdir():
@@ -61,63 +79,69 @@ def opened(pid: int, begins: str) -> dict[int, Path]:
     return found
 
 
-def taken(files: dict[int, Path]) -> int:
-    """How many bytes there are in them, holes left out."""
+def allocated_bytes(files: dict[int, Path]) -> int:
+    """Returns how many bytes the system has allocated for files. Holes do not count."""
     return sum(file.stat().st_blocks * 512 for file in files.values())
 
 
-def footprint(pid: int) -> int:
-    """How many bytes of memory the store of a worker takes."""
-    return taken(opened(pid, "/memfd:marline"))
+def memory_bytes(pid: int) -> int:
+    """Returns how many bytes of shared memory the store of a worker takes."""
+    return allocated_bytes(open_files(pid, "/memfd:marline"))
 
 
-def on_disk(pid: int, folder: Path) -> int:
-    """How many bytes the store of a worker takes on the disk, where it spills to this folder."""
-    return taken(opened(pid, f"{folder}/"))
+def spilled_bytes(pid: int, folder: Path) -> int:
+    """Returns how many bytes the store of a worker takes on disk, if it spills to this folder."""
+    return allocated_bytes(open_files(pid, f"{folder}/"))
 
 
 def descriptors(pid: int) -> int:
-    """How many a process has."""
+    """Returns how many file descriptors a process has open."""
     return len(os.listdir(f"/proc/{pid}/fd"))
 
 
-def private(pid: int) -> int:
-    """How many bytes of memory a process has to itself. That of a store is not counted: it is shared, though
-    the system calls it private while only its worker has mapped it."""
+def private_bytes(pid: int) -> int:
+    """Returns how many bytes of anonymous memory a process has.
+
+    The memory of a store does not count: it is shared, although the system calls it private while
+    only its worker has mapped it.
+    """
     lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
     return sum(int(line.split()[1]) * 1024 for line in lines if line.startswith("Anonymous:"))
 
 
-def memory(cluster: Separate, *words: str) -> str:
-    """What `marline memory` says."""
+def marline_memory(cluster: SeparateCluster, *words: str) -> str:
+    """Returns the output of `marline memory` with these options."""
     binary = os.environ.get("MARLINE_BINARY", "marline")
-    asked = subprocess.run(
+    command = subprocess.run(
         [binary, *words, "memory"], env=cluster.environment, capture_output=True, text=True, check=True
     )
-    return asked.stdout
+    return command.stdout
 
 
-def listed(cluster: Separate, above: int = 100_000) -> list[dict[str, Any]]:
-    """The values that are held, if they are larger than this: the largest first."""
-    objects: list[dict[str, Any]] = json.loads(memory(cluster, "--json"))["objects"]
-    return [one for one in objects if one["bytes"] > above]
+def listed_objects(cluster: SeparateCluster, above: int = 100_000) -> list[dict[str, Any]]:
+    """Returns the held values with more than `above` bytes, the largest first."""
+    objects: list[dict[str, Any]] = json.loads(marline_memory(cluster, "--json"))["objects"]
+    return [held for held in objects if held["bytes"] > above]
 
 
 def script_here(source: str) -> Script:
-    """A script of a user's that can import what tests can."""
+    """Starts a user's script that can import the modules of this folder."""
     path = os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])
     return Script(source, PYTHONPATH=path)
 
 
 @contextlib.contextmanager
 def small_disk(folder: Path, size: str) -> Iterator[Path]:
-    """A file system of a size, in a folder that is made for it."""
+    """Makes a folder and mounts a file system of this size on it.
+
+    Skips the test where that is forbidden.
+    """
     folder.mkdir()
     mounted = subprocess.run(
         ["mount", "-t", "tmpfs", "-o", f"size={size}", "marline", str(folder)], capture_output=True, text=True
     )
     if mounted.returncode:
-        cannot_be_run(f"no file system of a size can be mounted here: {mounted.stderr.strip()}")
+        cannot_be_run(f"cannot mount a tmpfs here: {mounted.stderr.strip()}")
     try:
         yield folder
     finally:
@@ -130,7 +154,7 @@ def resize(folder: Path, size: str) -> None:
 
 @contextlib.contextmanager
 def frozen(pid: int) -> Iterator[None]:
-    """Meanwhile a process does nothing."""
+    """Stops a process with SIGSTOP, and lets it go on at the end of the block."""
     os.kill(pid, signal.SIGSTOP)
     try:
         yield
@@ -138,9 +162,13 @@ def frozen(pid: int) -> Iterator[None]:
         os.kill(pid, signal.SIGCONT)
 
 
-class Node(Separate):
-    """A controller, which may be told more, and one worker whose store has so much memory and spills to a
-    folder, or not at all."""
+class OneWorkerCluster(SeparateCluster):
+    """A controller and one worker with two CPUs.
+
+    The worker's store has `memory` bytes, and spills to the folder `spill`, if there is one.
+    `patience` is how many seconds a producer waits for room while nobody else gets any. `words` are
+    more options of the controller.
+    """
 
     def __init__(
         self,
@@ -158,13 +186,16 @@ class Node(Separate):
 
     @property
     def pid(self) -> int:
-        """The worker's, whose store it is."""
+        """The process id of the worker."""
         return self.processes[-1].pid
 
 
 @contextlib.contextmanager
-def driven(start: Callable[[], Started]) -> Iterator[Started]:
-    """A cluster, with this process as a driver of it. In the end nothing of it is left."""
+def joined_cluster(start: Callable[[], Started]) -> Iterator[Started]:
+    """Starts a cluster and joins it.
+
+    At the end waits until every process of the cluster has ended.
+    """
     before = descendants(os.getpid())
     started = start()
     try:
@@ -172,13 +203,13 @@ def driven(start: Callable[[], Started]) -> Iterator[Started]:
             yield started
     finally:
         started.end()
-    until("nothing is left", lambda: not (descendants(os.getpid()) - before))
+    wait_until("every process of the cluster has ended", lambda: not (descendants(os.getpid()) - before))
 
 
 @contextlib.contextmanager
-def node(
+def one_worker_cluster(
     folder: Path, memory: int, spill: Path | None = None, patience: float = 30, words: tuple[str, ...] = ()
-) -> Iterator[Node]:
-    """One, with this process as a driver of it."""
-    with driven(lambda: Node(folder, memory, spill, patience, words)) as started:
+) -> Iterator[OneWorkerCluster]:
+    """Starts a `OneWorkerCluster` and joins it."""
+    with joined_cluster(lambda: OneWorkerCluster(folder, memory, spill, patience, words)) as started:
         yield started

@@ -1,4 +1,4 @@
-"""``marline.ActorPool``: work for several actors."""
+"""`marline.ActorPool` spreads work over actors, and gives results in order or as they come."""
 
 from __future__ import annotations
 
@@ -175,7 +175,7 @@ def test_the_work_of_an_actor_that_died_fails_and_the_rest_comes() -> None:
         try:
             came.append(pool.get_next(PATIENCE))
         except marline.ActorDiedError:
-            came.append(None)  # It was given to the one that had died.
+            came.append(None)  # The pool gave this call to the dead actor.
     assert len(came) == 4
     assert [n for n in came if n is not None] == [2 * n for n, one in enumerate(came) if one is not None]
-    assert came[0] == 0, "the other one goes on"
+    assert came[0] == 0, "the other actor goes on"

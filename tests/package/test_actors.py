@@ -1,4 +1,7 @@
-"""Actors: state, order, names, death, coroutines, threads."""
+"""Actors keep their state, run calls in order, have names, die and restart as their options say.
+
+Checkpoints are tested in `test_checkpoints.py`, namespaces in `test_namespaces.py`.
+"""
 
 from __future__ import annotations
 
@@ -14,9 +17,9 @@ from typing import Any
 import cloudpickle
 import marline
 import pytest
-from conftest import PATIENCE, lives, until
+from conftest import PATIENCE, is_alive, wait_until
 
-# Workers elsewhere cannot import it.
+# Workers of a separate cluster cannot import this module.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
 pytestmark = pytest.mark.usefixtures("cluster")
@@ -103,7 +106,7 @@ def test_a_killed_actor_is_gone() -> None:
     marline.kill(counter)
     with pytest.raises(marline.ActorDiedError):
         marline.get(counter.add.remote())
-    until("its process has ended", lambda: not lives(pid))
+    wait_until("the actor's process has ended", lambda: not is_alive(pid))
 
 
 @pytest.mark.parametrize("name", [None, "clerk"])
@@ -128,7 +131,7 @@ def test_an_actor_that_dies_comes_back_if_it_may() -> None:
         except marline.WorkerLostError:
             return False
 
-    until("it is back", answers)
+    wait_until("the actor is back", answers)
     assert marline.get(counter.add.remote()) == 101
 
 
@@ -146,7 +149,7 @@ def test_an_unknown_method_is_seen_at_once() -> None:
 
 def test_attributes_of_an_actor_are_inside_of_it() -> None:
     counter = Counter.remote(1)
-    marline.get(counter.add.remote(1))  # A handle keeps the methods that were used.
+    marline.get(counter.add.remote(1))  # A handle caches the methods that were used, here `add`.
     with pytest.raises(AttributeError, match=r"'count' of actor Counter cannot be set.*write a method"):
         counter.count = 3  # type: ignore[misc]
     with pytest.raises(
@@ -164,9 +167,9 @@ def test_an_actor_ends_with_its_last_handle() -> None:
     counter = Counter.remote()
     pid = marline.get(counter.pid.remote())
     del counter
-    from conftest import lives
+    from conftest import is_alive
 
-    until("its process has ended", lambda: not lives(pid))
+    wait_until("the actor's process has ended", lambda: not is_alive(pid))
 
 
 def test_coroutines_of_an_actor_run_side_by_side() -> None:
@@ -267,8 +270,8 @@ def test_what_an_actor_returns_by_reference_lives_as_long_as_it_is_used() -> Non
     for _ in range(20):
         marline.get(keeper.fresh.remote())
     del inner
-    # The code of the class is all that is left.
-    until("the others are let go", lambda: marline._session.status().kept()[0] == 1)
+    # The session still holds one value: the code of the class.
+    wait_until("the other values are released", lambda: marline._session.status().kept()[0] == 1)
 
 
 def test_results_of_calls_are_arguments_like_any_other() -> None:
@@ -384,7 +387,7 @@ def test_a_call_that_waits_or_runs_is_cancelled_and_the_actor_goes_on(tmp_path: 
         sleeper = Sleeper.options(max_concurrency=concurrency).remote()
         began = tmp_path / str(concurrency)
         runs = sleeper.sleep.remote(began)
-        until("it runs", began.exists)
+        wait_until("the call runs", began.exists)
         if concurrency == 1:
             waits = sleeper.count.remote()
             marline.cancel(waits)
@@ -393,7 +396,7 @@ def test_a_call_that_waits_or_runs_is_cancelled_and_the_actor_goes_on(tmp_path: 
         marline.cancel(runs)
         with pytest.raises(marline.TaskCancelledError):
             marline.get(runs, timeout=PATIENCE)
-        assert marline.get(sleeper.count.remote(), timeout=PATIENCE) == 1, "what was cancelled never ran"
+        assert marline.get(sleeper.count.remote(), timeout=PATIENCE) == 1, "the cancelled call never ran"
 
 
 def test_methods_of_all_kinds_are_called() -> None:
@@ -451,7 +454,7 @@ def test_an_actor_class_says_how_it_is_used() -> None:
 
 
 class Returns:
-    """Its methods give back references to calls of actors, which they do not wait for."""
+    """An actor whose methods return references to calls without waiting for them."""
 
     def own(self, me: Any, words: str) -> list[Any]:
         return [me.echo.remote(words)]

@@ -1,4 +1,8 @@
-"""The package's benchmarks do not rot: their arithmetic, their cage, and that ours answers every question."""
+"""The Python benchmarks stay correct and runnable.
+
+The tests check the arithmetic of goals and ratios, the isolation of contestants, and that Marline's
+own contestants give a figure for every question. The benchmarks are in `benchmarks/python`.
+"""
 
 from __future__ import annotations
 
@@ -14,12 +18,14 @@ import object_rows
 import pytest
 import report
 import rows
-from conftest import lives, until
+from conftest import is_alive, wait_until
 from rows import OURS, POOL, RAY, Question, versus
 from store import REQUIRED
 
 SCRIPTS = Path(__file__).parents[2] / "benchmarks" / "python"
-caged = pytest.mark.skipif(contain.words() is None and not REQUIRED, reason="no namespaces can be made here")
+needs_isolation = pytest.mark.skipif(
+    contain.command_prefix() is None and not REQUIRED, reason="no namespaces can be made here"
+)
 
 
 def row(question: Question, ours: list[float], **rivals: list[float]) -> rows.Row:
@@ -37,7 +43,7 @@ def row(question: Question, ours: list[float], **rivals: list[float]) -> rows.Ro
         ("µs", [101.0], [1200.0], 1200 / 101, "missed"),
         ("/s", [36.0], [3.0], 12, "reached"),
         ("/s", [3.0], [36.0], 1 / 12, "missed"),
-        # Of rounds the median, whatever one of them does.
+        # The median of the rounds counts: one odd round changes nothing.
         ("µs", [100.0, 90.0, 9e9], [1200.0, 0.1, 9e9], 12, "reached"),
     ],
 )
@@ -56,11 +62,11 @@ def test_a_number_can_be_asked_for() -> None:
     assert row(rows.fixed("s", "m", "f", "", 4), [4.0]).state == "reached"
 
 
-def test_times_are_told_in_the_unit_of_the_question() -> None:
+def test_times_are_shown_in_the_unit_of_the_question() -> None:
     assert row(versus("s", "m", "f", "ms", RAY), [2500.0], Ray=[5000.0]).ours == [2.5]
 
 
-def test_who_was_not_measured_misses_no_goal_and_reaches_none() -> None:
+def test_a_goal_against_a_rival_without_figures_is_neither_reached_nor_missed() -> None:
     answer = row(versus("s", "m", "f", "µs", RAY, POOL, goal=2), [1.0], ProcessPoolExecutor=[3.0])
     assert answer.state == "not measured"
     assert answer.as_json()["ratio"] == 0
@@ -113,57 +119,60 @@ def test_ours_and_what_needs_no_rival_installed_answer_every_question(
     for contestant in taking_part:
         if not contestant.rival:
             out = tmp_path / f"{contestant.word}.json"
-            script, *told = contestant.command
-            command = [sys.executable, str(SCRIPTS / script), *told, *words]
+            script, *arguments = contestant.command
+            command = [sys.executable, str(SCRIPTS / script), *arguments, *words]
             command += ["--scale", "1000", "--out", str(out)]
             subprocess.run(command, check=True, timeout=90)
             rounds[contestant.name] = [json.loads(out.read_text())["figures"]]
     answers = [rows.answer(question, rounds) for question in questions]
     assert None not in answers
-    # Of a few values, what each takes is less than what comes and goes meanwhile.
+    # With few values, the bytes for each are fewer than other memory varies by: that figure may be
+    # negative.
     certain = [answer for answer in answers if answer is not None and answer.question.unit != "bytes"]
     assert all(value > 0 for answer in certain for value in answer.ours)
 
 
-@caged
-def test_a_cage_has_no_network_and_its_processes_end_with_it() -> None:
-    words = contain.words()
-    assert words is not None
-    # It leaves behind a process in a session of its own, which holds standard output as long as it lives.
+@needs_isolation
+def test_an_isolated_program_has_no_network_and_its_processes_end_with_it() -> None:
+    prefix = contain.command_prefix()
+    assert prefix is not None
+    # The program leaves behind a process in another session. That process holds standard output
+    # open as long as it lives: `run` returns only when it has ended.
     leaves = (
         "import contain, subprocess\n"
         "print(*contain.interfaces(), flush=True)\n"
         "subprocess.Popen(['sleep', '1000'], start_new_session=True)\n"
     )
-    command = [*words, sys.executable, "-c", leaves]
+    command = [*prefix, sys.executable, "-c", leaves]
     environment = {**os.environ, "PYTHONPATH": str(SCRIPTS)}
     done = subprocess.run(command, check=True, timeout=60, stdout=subprocess.PIPE, text=True, env=environment)
     assert done.stdout == "lo\n"
 
 
-def test_outside_of_a_cage_ray_is_not_started() -> None:
+def test_ray_is_not_started_without_isolation() -> None:
     if contain.interfaces() == ["lo"]:
-        pytest.skip("this machine has no other interface")
-    with pytest.raises(SystemExit, match="not in a cage"):
-        contain.insist()
+        pytest.skip("this machine has no interface but lo")
+    with pytest.raises(SystemExit, match="not isolated"):
+        contain.require_isolation()
 
 
-def test_who_takes_too_long_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    told = tmp_path / "pid"
+def test_a_contestant_that_takes_too_long_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pid_file = tmp_path / "pid"
     (tmp_path / "sleeps.py").write_text(
         "import pathlib, subprocess, time\n"
         "child = subprocess.Popen(['sleep', '1000'])\n"
         "print('asleep', flush=True)\n"
-        f"pathlib.Path({str(told)!r}).write_text(str(child.pid))\n"
+        f"pathlib.Path({str(pid_file)!r}).write_text(str(child.pid))\n"
         "time.sleep(1000)\n"
     )
     monkeypatch.setattr(contestants, "HERE", tmp_path)
-    monkeypatch.setattr(contain, "words", lambda: None)
-    for deadline in (1, 4, 16, 60):  # Until it has come so far in time.
+    monkeypatch.setattr(contain, "command_prefix", lambda: None)
+    # Longer and longer deadlines, until the contestant has started its child in time.
+    for deadline in (1, 4, 16, 60):
         sleeper = contestants.Contestant("sleeper", "sleeper", False, ["sleeps.py"], deadline)
         with pytest.raises(contestants.Failed, match=f"it took longer than {deadline} s") as failed:
             contestants.turn(sleeper, Path(sys.executable), 1)
-        if told.exists():
+        if pid_file.exists():
             break
-    assert "it said last: asleep" in str(failed.value)
-    until("its child is gone", lambda: not lives(int(told.read_text())))
+    assert "its last output: asleep" in str(failed.value)
+    wait_until("the contestant's child has ended", lambda: not is_alive(int(pid_file.read_text())))

@@ -1,6 +1,11 @@
-"""Fifty times something is killed while work runs; every result is what was promised, and nothing is left.
+"""Work keeps its promises while processes are killed: fifty kills, then a check of every result.
 
-`MARLINE_CHAOS_SEED` repeats what was chosen, which is printed; what the system makes of it may differ.
+The promises: work with retries gives its result, work without retries runs at most once, calls of
+an actor run in order in one process for each epoch, and nothing of the cluster is left at the end.
+Kills and freezes at random, for longer, are in `test_faults.py`.
+
+Each run prints its seed. `MARLINE_CHAOS_SEED` repeats the choices of a run, but not how the system
+schedules it.
 """
 
 from __future__ import annotations
@@ -17,21 +22,21 @@ from typing import Any
 
 import marline
 import pytest
-from conftest import PATIENCE, Separate, lives, until
+from conftest import PATIENCE, SeparateCluster, is_alive, wait_until
 
 WORKERS = 3
-# How often each kind is killed.
+# How often each kind of process is killed. Each kill is a round.
 KILLS = {"executor": 14, "worker": 10, "fork server": 12, "actor": 14}
-# In each round.
+# How many retried tasks a round submits, and how many calls of each actor.
 TASKS = 8
 CALLS = 6
-# So many, then there are other actors.
+# After this many rounds the actors are replaced.
 ROUNDS = 3
 
 
 @dataclasses.dataclass(frozen=True)
-class Ran:
-    """A line in the log of what ran: which work, which try at it, and where."""
+class RanAttempt:
+    """A line of the log: an attempt that ran, and its process. Epoch and count are 0 for tasks."""
 
     kind: str
     number: int
@@ -42,19 +47,19 @@ class Ran:
 
 
 class Log:
-    """What ran, as it says itself: whoever runs adds a line before it does anything else."""
+    """The file to which every attempt adds a line before it does anything else."""
 
     def __init__(self, file: Path) -> None:
         self.file = file
         file.touch()
 
-    def read(self) -> list[Ran]:
+    def read(self) -> list[RanAttempt]:
         lines = [line.split() for line in self.file.read_text().splitlines()]
-        return [Ran(kind, *(int(word) for word in words)) for kind, *words in lines]
+        return [RanAttempt(kind, *(int(word) for word in words)) for kind, *words in lines]
 
 
-class Cluster(Separate):
-    """A controller and workers, any of which can be killed."""
+class ChaosCluster(SeparateCluster):
+    """A controller, and workers that can be killed."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
@@ -66,8 +71,8 @@ class Cluster(Separate):
     def workers(self) -> list[subprocess.Popen[str]]:
         return self.processes[1:]
 
-    def family(self) -> dict[int, tuple[int, list[str]]]:
-        """All processes of this cluster that live, wherever they belong: their parents, and what they are."""
+    def live_processes(self) -> dict[int, tuple[int, list[str]]]:
+        """Returns all live processes of this cluster, also orphans: id, parent and command line."""
         mark = f"XDG_RUNTIME_DIR={self.folder}".encode()
         found = {}
         for entry in Path("/proc").iterdir():
@@ -83,31 +88,31 @@ class Cluster(Separate):
 
     def fork_servers(self) -> list[int]:
         workers = {worker.pid for worker in self.workers}
-        family = self.family().items()
+        family = self.live_processes().items()
         return [
             pid for pid, (parent, words) in family if parent in workers and "marline._forkserver" in words
         ]
 
     def forks(self) -> list[int]:
-        """Executors, also those whose fork server is gone."""
+        """Returns the executors, also those whose fork server is dead."""
         workers = {worker.pid for worker in self.workers}
-        family = self.family().items()
+        family = self.live_processes().items()
         return [
             pid for pid, (parent, words) in family if parent not in workers and "marline._forkserver" in words
         ]
 
 
 @pytest.fixture
-def cluster(tmp_path: Path) -> Iterator[Cluster]:
-    started = Cluster(tmp_path / "run")
+def cluster(tmp_path: Path) -> Iterator[ChaosCluster]:
+    started = ChaosCluster(tmp_path / "run")
     try:
         with marline.init(started.address, token=started.token):
             yield started
     finally:
         started.end()
-    until("no process is left", lambda: not started.family())
+    wait_until("every process of the cluster has ended", lambda: not started.live_processes())
     run = tmp_path / "run"
-    until("no file or socket is left", lambda: all(entry.is_dir() for entry in run.rglob("*")))
+    wait_until("no file or socket is left", lambda: all(entry.is_dir() for entry in run.rglob("*")))
 
 
 @marline.remote
@@ -137,19 +142,19 @@ class Counter:
 
 
 class Chaos:
-    """The rounds, and what was asked for in them."""
+    """The rounds, with what their work answered."""
 
-    def __init__(self, cluster: Cluster, log: Log, choice: random.Random) -> None:
+    def __init__(self, cluster: ChaosCluster, log: Log, choice: random.Random) -> None:
         self.cluster, self.log, self.choice = cluster, log, choice
         self.actors: dict[str, marline.ActorHandle] = {}
         self.next = 0
-        # What each call of each actor gave, by its number.
+        # By actor and number of the call: the attempt, epoch and count that the call returned.
         self.answers: dict[str, dict[int, tuple[int, int, int]]] = {}
-        # What ended without having run, as was said.
+        # The work whose error said that it had not run.
         self.never_ran: set[tuple[str, int]] = set()
 
     def renew(self, rounds: int) -> None:
-        """Other actors: one that dies often is given more time before each restart."""
+        """Replaces the actors, since an actor that dies often waits longer before each restart."""
         self.actors = {}
         for name, retries in (("stubborn", -1), ("timid", 0)):
             kind = f"{name}-{rounds}"
@@ -160,7 +165,7 @@ class Chaos:
         before = len(self.log.read())
         asked = self.submit()
         some = before + self.choice.randint(1, TASKS)
-        until("some of it runs", lambda: len(self.log.read()) >= some)
+        wait_until("some of the work runs", lambda: len(self.log.read()) >= some)
         self.kill(victim)
         for kind, number, ref in asked:
             self.check(kind, number, ref)
@@ -184,7 +189,7 @@ class Chaos:
         try:
             value: Any = marline.get(ref, timeout=PATIENCE)
         except marline.WorkerLostError as error:
-            assert may_fail(kind), f"{kind} {number} is to be tried again: {error}"
+            assert may_fail(kind), f"{kind} {number} has retries and must not fail: {error}"
             if not error.may_have_run:
                 self.never_ran.add((kind, number))
             return
@@ -211,12 +216,12 @@ class Chaos:
         if pids:
             pid = self.choice.choice(sorted(pids))
             os.kill(pid, signal.SIGKILL)
-            until("it is dead", lambda: not lives(pid))
+            wait_until("the victim is dead", lambda: not is_alive(pid))
 
     def homes(self) -> list[int]:
-        """Where the actors ran last."""
+        """Returns the live processes in which the actors ran last."""
         last = {ran.kind: ran.pid for ran in self.log.read() if ran.kind in self.actors}
-        return [pid for pid in last.values() if lives(pid)]
+        return [pid for pid in last.values() if is_alive(pid)]
 
 
 def may_fail(kind: str) -> bool:
@@ -228,12 +233,12 @@ def check_the_log(chaos: Chaos) -> None:
     tries = [(ran.kind, ran.number, ran.attempt) for ran in log]
     assert len(set(tries)) == len(tries), "no attempt runs twice"
     ran_at_all = {(ran.kind, ran.number) for ran in log}
-    assert not (chaos.never_ran & ran_at_all), "what is said not to have run has not"
-    # An attempt that was not begun costs nothing, so the one that ran need not be the first.
+    assert not (chaos.never_ran & ran_at_all), "work whose error says that it has not run has not run"
+    # An attempt that was not begun uses up no retry, so the attempt that ran need not be the first.
     once = [(ran.kind, ran.number) for ran in log if may_fail(ran.kind)]
-    assert len(set(once)) == len(once), "they are not run again"
+    assert len(set(once)) == len(once), "work without retries runs at most once"
     for kind, answers in chaos.answers.items():
-        lives_of: dict[int, list[Ran]] = {}
+        lives_of: dict[int, list[RanAttempt]] = {}
         for ran in log:
             if ran.kind == kind:
                 lives_of.setdefault(ran.epoch, []).append(ran)
@@ -243,12 +248,12 @@ def check_the_log(chaos: Chaos) -> None:
             numbers = [ran.number for ran in life]
             assert numbers == sorted(numbers), f"epoch {epoch} ran them in the order of the calls"
         where = {(ran.number, ran.attempt, ran.epoch, ran.count) for ran in log if ran.kind == kind}
-        assert all((number, *answer) in where for number, answer in answers.items()), "answers are what ran"
+        assert all((number, *answer) in where for number, answer in answers.items()), "each answer has a run"
         epochs = [answers[number][1] for number in sorted(answers)]
-        assert epochs == sorted(epochs), "no answer comes from an epoch before"
+        assert epochs == sorted(epochs), "no call is answered by an earlier epoch than the call before"
 
 
-def test_whatever_is_killed_everything_is_as_promised(cluster: Cluster, tmp_path: Path) -> None:
+def test_whatever_is_killed_everything_is_as_promised(cluster: ChaosCluster, tmp_path: Path) -> None:
     seed = int(os.environ.get("MARLINE_CHAOS_SEED", random.randrange(2**32)))
     print(f"MARLINE_CHAOS_SEED={seed}")
     choice = random.Random(seed)
@@ -261,7 +266,7 @@ def test_whatever_is_killed_everything_is_as_promised(cluster: Cluster, tmp_path
         chaos.round(victim)
     check_the_log(chaos)
     stubborn = [len(answers) for kind, answers in chaos.answers.items() if not may_fail(kind)]
-    assert sum(stubborn) == len(victims) * CALLS, "each was answered"
+    assert sum(stubborn) == len(victims) * CALLS, "every call of a retried actor was answered"
 
 
 def test_an_embedded_cluster_survives_its_fork_server() -> None:
@@ -289,17 +294,19 @@ def test_an_embedded_cluster_survives_its_fork_server() -> None:
         sitter = Sitter.remote()
         home = marline.get(sitter.pid.remote())
         for turn in range(10):
-            until("there is one", lambda: fork_server() > 0)
+            wait_until("a fork server runs", lambda: fork_server() > 0)
             pid = fork_server()
             assert pid > 0
             os.kill(pid, signal.SIGKILL)
-            if turn % 2:  # Otherwise it is asked while it dies.
-                until("it is dead", lambda pid=pid: not lives(pid))  # type: ignore[misc]
-            assert marline.get(sitter.pid.remote()) == home, "what it had forked lives on"
+            if turn % 2:  # Otherwise work comes to the fork server while it dies.
+                wait_until("the fork server is dead", lambda pid=pid: not is_alive(pid))  # type: ignore[misc]
+            assert marline.get(sitter.pid.remote()) == home, "executors that it forked live on"
             others = [Sitter.remote() for _ in range(3)]
             pids = marline.get([other.pid.remote() for other in others], timeout=PATIENCE)
             assert len({home, *pids}) == 4
             assert marline.get(marline.remote(abs).remote(-1), timeout=PATIENCE) == 1
             del others
-    until("the executors have ended", lambda: not lives(home) and not any(lives(pid) for pid in pids))
+    wait_until(
+        "the executors have ended", lambda: not is_alive(home) and not any(is_alive(pid) for pid in pids)
+    )
     assert not socket.parent.exists()

@@ -1,4 +1,4 @@
-"""Actors whose state is saved, that are killed, that move, and that end themselves."""
+"""Actors restart from their last checkpoint, and actors end themselves."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ EVERY = 5
 
 @marline.remote(max_restarts=-1, max_task_retries=0, checkpoint_every=EVERY)
 class Sum:
-    """Adds up, and remembers."""
+    """An actor that saves its sum after every `EVERY` calls."""
 
     def __init__(self, start: int = 0) -> None:
         self.total = start
@@ -36,7 +36,7 @@ class Sum:
 
 
 def until_answered(call: Any) -> Any:
-    """What a call gives once the actor is back; each try that it misses is one that was lost."""
+    """Repeats a call until the actor is back, and returns the result. Lost calls have no effect."""
     for _ in range(100):
         try:
             return marline.get(call(), timeout=60)
@@ -54,7 +54,7 @@ def test_a_killed_actor_forgets_no_more_calls_than_it_may(cluster: Any, calls: i
     assert until_answered(lambda: actor.add.remote(0)) >= calls - EVERY
 
 
-def test_what_was_asked_for_is_stored_when_it_is_answered(cluster: Any) -> None:
+def test_a_checkpoint_that_was_asked_for_is_stored_when_the_call_is_answered(cluster: Any) -> None:
     actor = Sum.options(checkpoint_every=None).remote()
     marline.get([actor.add.remote(1) for _ in range(7)])
     assert marline.get(actor.save_checkpoint.remote()) == {"total": 7}
@@ -62,7 +62,7 @@ def test_what_was_asked_for_is_stored_when_it_is_answered(cluster: Any) -> None:
     assert until_answered(lambda: actor.add.remote(0)) == 7
 
 
-def test_without_a_checkpoint_it_begins_as_it_was_made(cluster: Any) -> None:
+def test_without_a_checkpoint_an_actor_restarts_from_its_constructor(cluster: Any) -> None:
     actor = Sum.options(checkpoint_every=1000).remote(100)
     marline.get(actor.add.remote(1))
     os.kill(marline.get(actor.pid.remote()), signal.SIGKILL)
@@ -98,7 +98,7 @@ def test_an_async_actor_is_saved_too(cluster: Any) -> None:
 
 @marline.remote(max_restarts=-1, max_task_retries=-1)
 class Fragile:
-    """One that reads no checkpoint but the first."""
+    """An actor that can read its first checkpoint only."""
 
     def __init__(self) -> None:
         self.calls = 0
@@ -126,7 +126,7 @@ def test_a_checkpoint_that_cannot_be_read_gives_way_to_the_one_before(cluster: A
         assert marline.get(actor.call.remote()) == calls
         assert marline.get(actor.save_checkpoint.remote()) == calls
     os.kill(pid, signal.SIGKILL)
-    assert marline.get(actor.call.remote()) == 2, "it was at 1"
+    assert marline.get(actor.call.remote()) == 2, "the first checkpoint, with one call, was loaded"
 
 
 def test_an_actor_whose_checkpoints_cannot_be_read_says_why(cluster: Any) -> None:
@@ -170,9 +170,9 @@ def test_an_actor_can_end_itself(cluster: Any, tmp_path: Path) -> None:
             return "here"
 
     actor = Quits.remote()
-    said = actor.quit.remote(str(tmp_path / "end"))
+    quitting = actor.quit.remote(str(tmp_path / "end"))
     later = actor.later.remote()
-    assert marline.get(said) is None
+    assert marline.get(quitting) is None
     with pytest.raises(marline.ActorDiedError, match="ended itself"):
         marline.get(later)
     with pytest.raises(marline.ActorDiedError, match="ended itself"):
@@ -192,7 +192,7 @@ def test_only_actors_end_themselves(cluster: Any) -> None:
         marline.exit_actor()
 
 
-def test_a_killed_actor_is_restarted_if_it_is_to_be(cluster: Any) -> None:
+def test_a_killed_actor_is_restarted_if_the_kill_allows_it(cluster: Any) -> None:
     actor = Sum.remote(3)
     pid = marline.get(actor.pid.remote())
     marline.kill(actor, no_restart=False)

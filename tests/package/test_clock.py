@@ -1,7 +1,8 @@
-"""The wall clock jumps by an hour: leases, deadlines and retries go by another one, and do not notice.
+"""Leases, deadlines and retries do not notice when the wall clock jumps by an hour.
 
-What the processes of the test take for the wall clock is the real one and an offset in a file that all
-of them share. The clock that only goes forward is the real one.
+They use the monotonic clock. A preloaded C library adds an offset to the wall clock of all
+processes of the test. The offset is in a file that all of them map. Their monotonic clock is the
+real one.
 """
 
 from __future__ import annotations
@@ -16,10 +17,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from conftest import PATIENCE, Separate, descendants, until
+from conftest import PATIENCE, SeparateCluster, descendants, wait_until
 
 HOUR = 3600
-# Short, so that it would be over in a run of this test.
+# The lease is short, so that it would run out during the test if the jump counted.
 LEASE = "3s"
 
 LIBRARY = r"""
@@ -72,11 +73,11 @@ import marline
 
 address, token, seconds = sys.argv[1], sys.argv[2] or None, float(sys.argv[3])
 
-def say(*words):
+def print_line(*words):
     print(*words, flush=True)
 
 def jump():
-    say("jump")
+    print_line("jump")
     assert sys.stdin.readline().strip() == "done"
 
 @marline.remote
@@ -112,7 +113,7 @@ def phase(by):
     late = nap.options(timeout=1.5).remote(900)
     jump()
     assert abs(time.time() - wall - by) < 600, "the clock of the driver jumped"
-    # None fires early, none never.
+    # Every timeout ends, and none ends early.
     for limit, wait in (
         (0.3, lambda: marline.get(calm, timeout=0.3)),
         (0.3, lambda: asyncio.run(waits(calm))),
@@ -121,21 +122,21 @@ def phase(by):
         try:
             wait()
         except TimeoutError:
-            assert time.monotonic() - start >= limit - 0.05, "not early"
+            assert time.monotonic() - start >= limit - 0.05, "the timeout ended early"
         else:
-            raise AssertionError("it has not come yet")
+            raise AssertionError("the result came before its task ended")
     try:
         marline.get(late)
     except TimeoutError:
-        assert time.monotonic() - began >= 1.5, "not early"
+        assert time.monotonic() - began >= 1.5, "the task's timeout ended early"
     else:
-        raise AssertionError("its time was over")
+        raise AssertionError("the task's timeout never ended")
     assert marline.get(fails_once.remote()) == "in the end"
     attempt, took = marline.get(calm)
-    assert attempt == 1, "it ran once"
+    assert attempt == 1, "the task ran more than once"
     assert abs(took - by) < 600, "the clock of the executor jumped"
     assert marline.get([sitter.pid.remote(), patient.pid.remote()]) == before
-    assert [node["NodeID"] for node in marline.nodes()] == workers, "nobody joined again"
+    assert [node["NodeID"] for node in marline.nodes()] == workers, "a worker joined again"
     brief = Sitter.options(idle_ttl=0.2, name="brief", lifetime="detached").remote()
     marline.get(brief.pid.remote())
     while marline.list_named_actors():
@@ -146,12 +147,12 @@ with marline.init(address, **options):
     sitter = Sitter.remote()
     phase(3600)
     phase(-7200)
-    say("completed")
+    print_line("completed")
 """
 
 
 class Clock:
-    """The wall clock of processes with this environment."""
+    """The wall clock of processes that run with `environment`."""
 
     def __init__(self, folder: Path) -> None:
         compiler = shutil.which("cc")
@@ -168,7 +169,7 @@ class Clock:
         self.environment = {"LD_PRELOAD": str(self.library), "WALL_CLOCK_OFFSET": str(self.file)}
 
     def set(self, offset: int) -> None:
-        # In place: the processes see the page, not the name.
+        # Written in place: the processes have mapped this file, and would not see a new one.
         with self.file.open("r+b") as file:
             file.write(struct.pack("l", offset))
 
@@ -180,7 +181,7 @@ class Clock:
 def clocked(
     request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[tuple[Clock, list[str]]]:
-    """A wall clock, and what a driver is told: address, token, and how long a task is to run."""
+    """A wall clock, and the script's arguments: address, token, and how long a task runs."""
     before = descendants(os.getpid())
     clock = Clock(tmp_path)
     for name, value in clock.environment.items():
@@ -189,13 +190,13 @@ def clocked(
         yield clock, ["local", "", "2"]
     else:
         monkeypatch.setenv("MARLINE_LEASE", LEASE)
-        separate = Separate(tmp_path / "run")
+        separate = SeparateCluster(tmp_path / "run")
         try:
             separate.worker("--cpus", "2")
             yield clock, [separate.address, separate.token, "4"]
         finally:
             separate.end()
-    until("nothing is left", lambda: not (descendants(os.getpid()) - before))
+    wait_until("every process of the cluster has ended", lambda: not (descendants(os.getpid()) - before))
 
 
 def test_a_jump_of_an_hour_is_not_noticed(clocked: tuple[Clock, list[str]]) -> None:

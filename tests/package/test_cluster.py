@@ -1,4 +1,4 @@
-"""What there is, and what user code knows of itself."""
+"""Queries about the cluster and about the asking task or actor: resources, nodes, context."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ import warnings
 
 import marline
 import pytest
-from conftest import lives
+from conftest import is_alive
 from marline._home import warn_of_other
 
 pytestmark = pytest.mark.usefixtures("cluster")
 
 
-def test_resources_are_told() -> None:
+def test_resources_and_nodes_are_reported() -> None:
     assert marline.cluster_resources() == {"CPU": 2.0}
     assert marline.available_resources() == {"CPU": 2.0}
     (node,) = marline.nodes()
     assert node["Alive"] and node["Resources"] == node["Available"] == {"CPU": 2.0}
-    assert node["NodeManagerHostname"] == os.uname().nodename and lives(node["Pid"])
+    assert node["NodeManagerHostname"] == os.uname().nodename and is_alive(node["Pid"])
     assert node["NodeID"] and node["NodeManagerAddress"].startswith(("unix:", "127.0.0.1:"))
 
 
@@ -71,13 +71,13 @@ def address_in_a_task(address: str | None) -> str:
     return marline.init(address).address
 
 
-def test_a_task_is_part_of_one_cluster_whatever_it_says() -> None:
+def test_init_in_a_task_keeps_its_cluster_whatever_address_it_names() -> None:
     home = marline.get(address_in_a_task.remote(None))
-    for said in (home, "local", "auto", "127.0.0.1:1"):
-        assert marline.get(address_in_a_task.remote(said)) == home
+    for address in (home, "local", "auto", "127.0.0.1:1"):
+        assert marline.get(address_in_a_task.remote(address)) == home
 
 
-def test_who_names_another_cluster_in_a_task_is_warned() -> None:
+def test_init_in_a_task_warns_if_it_names_another_cluster() -> None:
     for address, home, token in [
         ("localhost:7420", "10.0.0.1:7420", "any"),
         ("http://10.0.0.1:7420", "10.0.0.1:7420", "any"),

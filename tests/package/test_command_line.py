@@ -1,4 +1,4 @@
-"""The command line and an embedded cluster: it is reached by its address, without a token."""
+"""The command line reaches an embedded cluster by its address, without a token."""
 
 import os
 import subprocess
@@ -7,7 +7,7 @@ from typing import Any
 
 import marline
 import pytest
-from conftest import until
+from conftest import wait_until
 
 
 def run(*args: str) -> str:
@@ -39,7 +39,7 @@ def test_logs_of_an_embedded_cluster_are_read_by_its_address() -> None:
         def logs() -> str:
             return run("logs", ref.task_id(), "--address", running.address)
 
-        until(lambda: f"it is kept: {logs()!r}", lambda: logs() == "hello you\n")
+        wait_until(lambda: f"the log has the line: {logs()!r}", lambda: logs() == "hello you\n")
 
 
 def test_an_actor_of_an_embedded_cluster_is_killed_while_it_runs_a_call() -> None:

@@ -1,6 +1,7 @@
-"""``marline.Context``: one suite over all engines. docs/python.md lists what is skipped.
+"""`marline.Context` behaves the same on every engine: tasks, waiting, actors, contexts.
 
-Restarts, retries, kills and cancelling are in ``test_context_lives``.
+Each test runs on all engines. docs/python.md lists what is skipped. Options, restarts, retries,
+kills and cancelling are in `test_context_lives.py`.
 """
 
 from __future__ import annotations
@@ -17,12 +18,12 @@ from typing import Any
 import cloudpickle
 import marline
 import pytest
-from conftest import CONTEXTS_ON_CLUSTERS, PATIENCE, skip, until
+from conftest import CONTEXTS_ON_CLUSTERS, PATIENCE, skip, wait_until
 
-# Workers elsewhere cannot import this module.
+# Workers of a separate cluster cannot import this module.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
-# An exception in a thread of ours is a failure.
+# An exception in a thread of Marline fails the test.
 pytestmark = pytest.mark.filterwarnings("error::pytest.PytestUnhandledThreadExceptionWarning")
 
 
@@ -206,8 +207,8 @@ def test_tasks_nest_deeper_than_there_are_threads(ctx: marline.Context) -> None:
     assert ctx.run(depth, deep).result(PATIENCE) == deep
 
 
-def test_a_result_that_takes_too_long(ctx: marline.Context, kind: str, tmp_path: Path) -> None:
-    skip(kind, "sync", why="nothing overlaps")
+def test_a_result_that_takes_too_long(ctx: marline.Context, engine: str, tmp_path: Path) -> None:
+    skip(engine, "sync", why="nothing overlaps")
     future = ctx.run(wait_for, tmp_path / "go")
     assert not future.done()
     for timeout in (0.01, 0, -1):
@@ -231,8 +232,8 @@ def test_a_task_that_fails_for_want_of_time_is_not_taken_for_a_late_one(ctx: mar
         ctx.run(give_up).result(PATIENCE)
 
 
-def test_tasks_overlap(ctx: marline.Context, kind: str, tmp_path: Path) -> None:
-    skip(kind, "sync", why="nothing overlaps")
+def test_tasks_overlap(ctx: marline.Context, engine: str, tmp_path: Path) -> None:
+    skip(engine, "sync", why="nothing overlaps")
     first = ctx.run(wait_for, tmp_path / "go")
     ctx.run((tmp_path / "go").touch)
     assert first.result(PATIENCE) == "go"
@@ -253,8 +254,8 @@ def test_wait_gives_exactly_as_many_as_asked_for(ctx: marline.Context) -> None:
     assert len(ready) == 2
 
 
-def test_wait_ends_when_the_time_is_over(ctx: marline.Context, kind: str, tmp_path: Path) -> None:
-    skip(kind, "sync", why="nothing overlaps")
+def test_wait_ends_when_the_time_is_over(ctx: marline.Context, engine: str, tmp_path: Path) -> None:
+    skip(engine, "sync", why="nothing overlaps")
     slow, quick, put = ctx.run(wait_for, tmp_path / "go"), ctx.run(add, 1), ctx.put(2)
     assert ctx.wait([slow, quick], timeout=PATIENCE) == ([quick], [slow])
     assert ctx.wait([slow, quick, put], num_returns=3, timeout=0.01) == ([quick, put], [slow])
@@ -312,7 +313,7 @@ def test_a_class_that_fails_fails_its_calls(ctx: marline.Context) -> None:
     broken = ctx.create_actor(Broken, name="broken")
     with pytest.raises(OSError, match="no disk"):
         broken.hello.remote().result(PATIENCE)
-    until("it is dead", lambda: ctx.actor_status(broken).state == "dead")
+    wait_until("the actor is dead", lambda: ctx.actor_status(broken).state == "dead")
     assert ctx.create_actor(Counter, name="broken").add.remote().result(PATIENCE) == 1
 
 
@@ -348,17 +349,17 @@ def test_a_deleted_actor_is_gone(ctx: marline.Context) -> None:
         counter = ctx.create_actor(Counter, name="the one")
         assert counter.add.remote().result(PATIENCE) == 1
         ctx.delete_actor("the one" if by_name else counter)
-        # A cluster elsewhere learns of it a moment later.
-        until("calls fail", functools.partial(is_gone, counter))
+        # A separate cluster learns of the deletion a moment later.
+        wait_until("calls fail", functools.partial(is_gone, counter))
         assert ctx.actor_status("the one").state == "dead"
     with pytest.raises(ValueError, match="the one"):
         ctx.delete_actor("the one")
 
 
 def test_calls_that_wait_fail_when_their_actor_is_deleted(
-    ctx: marline.Context, kind: str, tmp_path: Path
+    ctx: marline.Context, engine: str, tmp_path: Path
 ) -> None:
-    skip(kind, "sync", why="nothing overlaps")
+    skip(engine, "sync", why="nothing overlaps")
     counter = ctx.create_actor(Counter)
     futures = [counter.wait_for.remote(tmp_path / "go"), counter.add.remote()]
     ctx.delete_actor(counter)
@@ -375,7 +376,7 @@ def test_an_actor_ends_with_its_last_handle_unless_detached(ctx: marline.Context
     )
     assert ctx.get([short.add.remote(), long.add.remote()]) == [1, 1]
     del short, long
-    until("it is gone", lambda: ctx.actor_status("short").state == "dead")
+    wait_until("the actor is dead", lambda: ctx.actor_status("short").state == "dead")
     assert ctx.actor_status("long").state == "ready"
     assert ctx.create_actor(Counter, name="short").add.remote().result(PATIENCE) == 1
     ctx.delete_actor("long")
@@ -402,13 +403,13 @@ def test_futures_inside_arguments_stay_futures(ctx: marline.Context) -> None:
     assert ctx.run(total, [ctx.put(1), ctx.run(add, 1, 1)]).result(PATIENCE) == 3
 
 
-def test_coroutines_of_an_actor(ctx: marline.Context, kind: str) -> None:
+def test_coroutines_of_an_actor(ctx: marline.Context, engine: str) -> None:
     gate = ctx.create_actor(Gate)
     with pytest.raises(KeyError, match="as asked"):
         gate.fail.remote().result(PATIENCE)
     assert gate.unlock.remote().result(PATIENCE) == "open"
     assert gate.wait.remote().result(PATIENCE) == "through"
-    skip(kind, "sync", why="nothing overlaps")
+    skip(engine, "sync", why="nothing overlaps")
     shut = ctx.create_actor(Gate)
     waiting = [shut.wait.remote() for _ in range(5)]
     shut.unlock.remote()
@@ -450,9 +451,11 @@ def test_a_closed_context_says_so(ctx: marline.Context) -> None:
     assert future.result() == 1
 
 
-def test_what_has_not_begun_fails_with_its_context(ctx: marline.Context, kind: str, tmp_path: Path) -> None:
-    skip(kind, "sync", why="nothing overlaps")
-    skip(kind, "host:port", why="what was submitted goes on")
+def test_tasks_that_have_not_begun_fail_when_their_context_is_closed(
+    ctx: marline.Context, engine: str, tmp_path: Path
+) -> None:
+    skip(engine, "sync", why="nothing overlaps")
+    skip(engine, "host:port", why="what was submitted goes on")
     first = ctx.run(wait_for, tmp_path / "go")
     rest = [ctx.run(add, first), *(ctx.run(wait_for, tmp_path / "go") for _ in range(50))]
     threading.Timer(0.2, (tmp_path / "go").touch).start()
@@ -470,8 +473,8 @@ def test_the_default_context_is_the_one_that_is_used(ctx: marline.Context) -> No
     assert (marline.default_context() is ctx) == (ctx.kind not in ("sync", "threads"))
 
 
-@pytest.mark.parametrize("kind", CONTEXTS_ON_CLUSTERS)
-def test_a_process_is_part_of_one_cluster_at_a_time(ctx: marline.Context, kind: str) -> None:
+@pytest.mark.parametrize("engine", CONTEXTS_ON_CLUSTERS)
+def test_a_process_is_part_of_one_cluster_at_a_time(ctx: marline.Context, engine: str) -> None:
     with pytest.raises(RuntimeError, match="is open"):
         marline.Context("local")
     assert ctx.run(add, 1).result() == 1

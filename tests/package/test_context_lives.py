@@ -1,6 +1,7 @@
-"""``marline.Context``: options, restarts, retries, kills, cancelling and statuses, over all engines.
+"""`marline.Context` on every engine: options, restarts, retries, kills, cancelling and statuses.
 
-docs/python.md lists what is skipped.
+Each test runs on all engines. docs/python.md lists what is skipped. Plain tasks and actors are in
+`test_context.py`.
 """
 
 from __future__ import annotations
@@ -20,15 +21,15 @@ from typing import Any
 import cloudpickle
 import marline
 import pytest
-from conftest import CONTEXTS_ON_CLUSTERS, PATIENCE, Script, skip, until, up
+from conftest import CONTEXTS_ON_CLUSTERS, PATIENCE, Script, marline_up, skip, wait_until
 
-# Workers elsewhere cannot import this module.
+# Workers of a separate cluster cannot import this module.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
-# An exception in a thread of ours is a failure.
+# An exception in a thread of Marline fails the test.
 pytestmark = pytest.mark.filterwarnings("error::pytest.PytestUnhandledThreadExceptionWarning")
 
-CLUSTERS = pytest.mark.parametrize("kind", CONTEXTS_ON_CLUSTERS)
+CLUSTERS = pytest.mark.parametrize("engine", CONTEXTS_ON_CLUSTERS)
 
 
 def wait_for(file: Path) -> str:
@@ -42,7 +43,7 @@ def exists(*files: Path) -> Callable[[], bool]:
 
 
 class Worker:
-    """An actor that leaves a file for each of its calls that begins."""
+    """An actor that counts. Each of its calls of `wait_for` makes a file when it begins."""
 
     def __init__(self, start: int = 0, **others: Any) -> None:
         self.count = start
@@ -62,7 +63,7 @@ class Worker:
         os.kill(os.getpid(), signal.SIGKILL)
 
     def wait_for(self, folder: Path) -> str:
-        """Says that it has begun, and waits."""
+        """Makes a file `begun-N` in the folder, and waits for the file `go`."""
         number = len(list(folder.glob("begun-*")))
         (folder / f"begun-{number}").touch()
         return wait_for(folder / "go")
@@ -90,7 +91,7 @@ class Saver:
         self.count = state
 
     def __sizeof__(self) -> int:
-        raise RuntimeError("nobody is to ask for this")
+        raise RuntimeError("the runtime must not ask for the size of an actor")
 
 
 class AsyncSaver:
@@ -109,7 +110,7 @@ class AsyncSaver:
 
 
 def fail_until(folder: Path, attempts: int, error: type[Exception] = OSError) -> int:
-    """Fails until it was tried so often; says how often that was."""
+    """Fails until it was tried `attempts` times. Returns the number of tries."""
     (folder / f"attempt-{len(list(folder.glob('attempt-*')))}").touch()
     tried = len(list(folder.glob("attempt-*")))
     if tried < attempts:
@@ -118,7 +119,7 @@ def fail_until(folder: Path, attempts: int, error: type[Exception] = OSError) ->
 
 
 def answers(actor: marline.ContextActor, method: str = "add") -> Any:
-    """The result of a call, repeated while the actor is on its way back."""
+    """Repeats a call while the actor restarts, and returns the result."""
     result: list[Any] = []
 
     def is_back() -> bool:
@@ -128,7 +129,7 @@ def answers(actor: marline.ContextActor, method: str = "add") -> Any:
             return False
         return True
 
-    until("the actor answers", is_back)
+    wait_until("the actor answers", is_back)
     return result[0]
 
 
@@ -163,7 +164,7 @@ def test_keywords_are_those_of_the_function_or_class(ctx: marline.Context) -> No
     assert worker.given.remote().result(PATIENCE) == {"max_restarts": 1, "max_concurrency": 4}
 
 
-def test_an_option_that_is_no_keyword_of_the_function_or_class_is_said(ctx: marline.Context) -> None:
+def test_an_option_given_as_a_keyword_is_refused_with_the_right_way(ctx: marline.Context) -> None:
     class Plain:
         pass
 
@@ -192,10 +193,11 @@ def test_a_context_with_options_is_closed_with_the_context(ctx: marline.Context)
         view.run(abs, -1)
 
 
-def test_resources_are_what_an_actor_and_a_task_ask_for(ctx: marline.Context, kind: str) -> None:
+def test_resources_are_what_an_actor_and_a_task_ask_for(ctx: marline.Context, engine: str) -> None:
     asking = ctx.options(resources={"nobody has this": 1})
-    if kind not in CONTEXTS_ON_CLUSTERS:
-        assert asking.run(abs, -1).result(PATIENCE) == 1  # In this process nothing is counted.
+    if engine not in CONTEXTS_ON_CLUSTERS:
+        # Engines without a cluster ignore resources.
+        assert asking.run(abs, -1).result(PATIENCE) == 1
         return
     task, actor = asking.run(abs, -1), asking.create_actor(Worker)
     assert ctx.get(ctx.run(abs, -2), timeout=PATIENCE) == 2
@@ -241,8 +243,8 @@ def test_a_task_whose_process_is_killed_is_repeated(ctx: marline.Context, tmp_pa
     assert caught.value.may_have_run
 
 
-def test_a_task_ends_with_its_timeout(ctx: marline.Context, kind: str, tmp_path: Path) -> None:
-    skip(kind, "sync", why="nothing overlaps")
+def test_a_task_ends_with_its_timeout(ctx: marline.Context, engine: str, tmp_path: Path) -> None:
+    skip(engine, "sync", why="nothing overlaps")
     with pytest.raises(marline.GetTimeoutError, match="timeout of"):
         ctx.options(timeout=0.05).run(wait_for, tmp_path / "go").result(PATIENCE)
     assert ctx.options(timeout=PATIENCE).run(abs, -1).result(PATIENCE) == 1
@@ -254,7 +256,7 @@ def test_a_task_ends_with_its_timeout(ctx: marline.Context, kind: str, tmp_path:
 def test_an_actor_that_is_killed_is_restarted_by_default(ctx: marline.Context) -> None:
     worker = ctx.create_actor(Worker, 10, name="the one")
     for life in range(1, 4):
-        assert answers(worker) == 11, "a new life begins with the constructor"
+        assert answers(worker) == 11, "a new epoch begins with the constructor"
         status = ctx.actor_status(worker)
         assert (status.state, status.epoch, status.restarts) == ("ready", life, life - 1)
         ctx.kill("the one" if life == 1 else worker, no_restart=False)
@@ -262,17 +264,17 @@ def test_an_actor_that_is_killed_is_restarted_by_default(ctx: marline.Context) -
         def is_next(before: int = life) -> bool:
             return ctx.actor_status(worker).epoch == before + 1
 
-        until("the next life begins", is_next)
+        wait_until("the next life begins", is_next)
 
 
 def test_restarts_are_counted(ctx: marline.Context) -> None:
     worker = ctx.options(max_restarts=1).create_actor(Worker)
     assert worker.add.remote().result(PATIENCE) == 1
     ctx.kill(worker, no_restart=False)
-    until("the next life is ready", lambda: ctx.actor_status(worker).epoch == 2)
+    wait_until("the next life is ready", lambda: ctx.actor_status(worker).epoch == 2)
     assert answers(worker) == 1
     ctx.kill(worker, no_restart=False)
-    until("it is dead", lambda: ctx.actor_status(worker).state == "dead")
+    wait_until("the actor is dead", lambda: ctx.actor_status(worker).state == "dead")
     status = ctx.actor_status(worker)
     assert (status.cause, status.restarts) == ("restarts used up", 1)
     assert "may not be restarted" in str(status.error)
@@ -280,11 +282,13 @@ def test_restarts_are_counted(ctx: marline.Context) -> None:
         worker.add.remote().result(PATIENCE)
 
 
-def test_a_call_under_way_says_that_it_may_have_run(ctx: marline.Context, kind: str, tmp_path: Path) -> None:
-    skip(kind, "sync", why="nothing overlaps")
+def test_a_call_under_way_says_that_it_may_have_run(
+    ctx: marline.Context, engine: str, tmp_path: Path
+) -> None:
+    skip(engine, "sync", why="nothing overlaps")
     worker = ctx.create_actor(Worker)
     future = worker.wait_for.remote(tmp_path)
-    until("the call runs", exists(tmp_path / "begun-0"))
+    wait_until("the call runs", exists(tmp_path / "begun-0"))
     ctx.kill(worker, no_restart=False)
     with pytest.raises(marline.WorkerLostError) as caught:
         future.result(PATIENCE)
@@ -294,25 +298,25 @@ def test_a_call_under_way_says_that_it_may_have_run(ctx: marline.Context, kind: 
 
 
 def test_a_call_under_way_is_repeated_if_that_is_allowed(
-    ctx: marline.Context, kind: str, tmp_path: Path
+    ctx: marline.Context, engine: str, tmp_path: Path
 ) -> None:
-    skip(kind, "sync", why="nothing overlaps")
+    skip(engine, "sync", why="nothing overlaps")
     worker = ctx.options(max_task_retries=1).create_actor(Worker)
     future, later = worker.wait_for.remote(tmp_path), worker.add.remote()
-    until("the call runs", exists(tmp_path / "begun-0"))
+    wait_until("the call runs", exists(tmp_path / "begun-0"))
     ctx.kill(worker, no_restart=False)
-    until("the call runs again", exists(tmp_path / "begun-1"))
+    wait_until("the call runs again", exists(tmp_path / "begun-1"))
     (tmp_path / "go").touch()
     assert future.result(PATIENCE) == "go"
-    assert later.result(PATIENCE) == 1, "it is the first one that the new life adds"
+    assert later.result(PATIENCE) == 1, "the new instance starts from 0"
 
 
-def test_repeats_are_counted(ctx: marline.Context, kind: str, tmp_path: Path) -> None:
-    skip(kind, "sync", why="nothing overlaps")
+def test_repeats_are_counted(ctx: marline.Context, engine: str, tmp_path: Path) -> None:
+    skip(engine, "sync", why="nothing overlaps")
     worker = ctx.options(max_task_retries=1).create_actor(Worker)
     future = worker.wait_for.remote(tmp_path)
     for life in range(2):
-        until("the call runs", exists(tmp_path / f"begun-{life}"))
+        wait_until("the call runs", exists(tmp_path / f"begun-{life}"))
         ctx.kill(worker, no_restart=False)
     with pytest.raises(marline.WorkerLostError) as caught:
         future.result(PATIENCE)
@@ -329,7 +333,7 @@ def test_an_actor_outlives_its_process(ctx: marline.Context) -> None:
     with pytest.raises(marline.WorkerLostError) as caught:
         worker.die.remote().result(PATIENCE)
     assert caught.value.may_have_run
-    until("it is back", lambda: ctx.actor_status(worker).state == "ready")
+    wait_until("the actor is back", lambda: ctx.actor_status(worker).state == "ready")
     assert ctx.actor_status(worker).restarts == 2
 
 
@@ -337,7 +341,7 @@ def test_an_actor_goes_on_where_it_was_saved(ctx: marline.Context) -> None:
     saver = ctx.options(checkpoint_every=2, max_task_retries=-1).create_actor(Saver)
     assert ctx.get([saver.add.remote() for _ in range(3)], timeout=PATIENCE) == [1, 2, 3]
     ctx.kill(saver, no_restart=False)
-    until("the next life begins", lambda: ctx.actor_status(saver).epoch == 2)
+    wait_until("the next life begins", lambda: ctx.actor_status(saver).epoch == 2)
     assert answers(saver) == 3, "two calls were saved"
     with pytest.raises(TypeError, match="save_checkpoint"):
         ctx.options(checkpoint_every=2).create_actor(Worker)
@@ -348,7 +352,7 @@ def test_an_actor_with_coroutines_goes_on_where_it_was_saved(ctx: marline.Contex
     assert [saver.add.remote().result(PATIENCE) for _ in range(3)] == [1, 2, 3]
     saver.save_checkpoint.remote().result(PATIENCE)
     ctx.kill(saver, no_restart=False)
-    until("the next life begins", lambda: ctx.actor_status(saver).epoch == 2)
+    wait_until("the next life begins", lambda: ctx.actor_status(saver).epoch == 2)
     assert answers(saver) == 4
 
 
@@ -359,7 +363,7 @@ def test_a_killed_actor_stays_dead(ctx: marline.Context) -> None:
     worker = ctx.create_actor(Worker, name="the one")
     assert worker.add.remote().result(PATIENCE) == 1
     ctx.kill("the one")
-    until("it is dead", lambda: ctx.actor_status(worker).state == "dead")
+    wait_until("the actor is dead", lambda: ctx.actor_status(worker).state == "dead")
     assert ctx.actor_status(worker).cause == "deleted"
     assert ctx.actor_status("the one").cause == "deleted"
     ctx.kill(worker)
@@ -392,7 +396,7 @@ def test_asking_for_the_status_leaves_an_idle_actor_idle(ctx: marline.Context) -
     def is_dead() -> bool:
         return ctx.actor_status("idle").state == "dead"
 
-    until("it is idle for long enough", is_dead)
+    wait_until("the actor has ended, idle for long enough", is_dead)
     assert ctx.actor_status(saver).cause == "idle"
     with pytest.raises(marline.ActorDiedError, match="idle for too long"):
         saver.add.remote().result(PATIENCE)
@@ -401,19 +405,19 @@ def test_asking_for_the_status_leaves_an_idle_actor_idle(ctx: marline.Context) -
 # Statuses.
 
 
-def test_status(ctx: marline.Context, kind: str) -> None:
+def test_status(ctx: marline.Context, engine: str) -> None:
     before = time.time()
     worker = ctx.create_actor(Worker, name="the one")
     assert worker.add.remote().result(PATIENCE) == 1
-    until("its call is counted as ended", lambda: ctx.actor_status(worker).queue_length == 0)
+    wait_until("the call is counted as ended", lambda: ctx.actor_status(worker).queue_length == 0)
     status = ctx.actor_status("the one")
     assert status == ctx.actor_status(worker)
     assert (status.name, status.class_name, status.state) == ("the one", "Worker", "ready")
     assert (status.cause, status.error, status.epoch, status.restarts) == (None, None, 1, 0)
     assert status.actor_id
-    assert (status.worker is not None) == (kind in CONTEXTS_ON_CLUSTERS)
+    assert (status.worker is not None) == (engine in CONTEXTS_ON_CLUSTERS)
     assert status.created_at is not None and status.last_used_at is not None
-    # Clocks of different processes are read, in milliseconds.
+    # The times come from the clocks of several processes and are in whole milliseconds.
     assert before - 1 <= status.created_at <= status.last_used_at <= time.time() + 1
 
     def is_used_later() -> bool:
@@ -421,7 +425,7 @@ def test_status(ctx: marline.Context, kind: str) -> None:
         last_used_at = ctx.actor_status(worker).last_used_at
         return last_used_at is not None and last_used_at > status.last_used_at
 
-    until("a call changes when it was last used", is_used_later)
+    wait_until("a call changes when it was last used", is_used_later)
     nobody = ctx.actor_status("nobody")
     assert (nobody.name, nobody.state, nobody.cause, nobody.actor_id) == ("nobody", "dead", None, None)
 
@@ -429,49 +433,49 @@ def test_status(ctx: marline.Context, kind: str) -> None:
 def test_the_status_runs_no_code_of_the_actor(ctx: marline.Context) -> None:
     saver = ctx.options(checkpoint_every=1, max_pending_calls=1).create_actor(Saver, name="the one")
     assert saver.how_often_saved.remote().result(PATIENCE) == 0
-    until("it has saved", lambda: ctx.actor_status(saver).queue_length == 0)
+    wait_until("the actor has saved its state", lambda: ctx.actor_status(saver).queue_length == 0)
     saved = saver.how_often_saved.remote().result(PATIENCE)
     for actor in (saver, "the one"):
         for _ in range(5):
             assert ctx.actor_status(actor).state == "ready"
-    until("the last call has ended", lambda: ctx.actor_status(saver).queue_length == 0)
+    wait_until("the last call has ended", lambda: ctx.actor_status(saver).queue_length == 0)
     assert saver.how_often_saved.remote().result(PATIENCE) == saved + 1
 
 
-def test_the_status_says_how_many_calls_wait(ctx: marline.Context, kind: str, tmp_path: Path) -> None:
-    skip(kind, "sync", why="nothing overlaps")
+def test_the_status_says_how_many_calls_wait(ctx: marline.Context, engine: str, tmp_path: Path) -> None:
+    skip(engine, "sync", why="nothing overlaps")
     worker = ctx.create_actor(Worker, name="the one")
     futures = [worker.wait_for.remote(tmp_path), worker.add.remote(), worker.add.remote()]
-    until("the first call runs", exists(tmp_path / "begun-0"))
-    until("all calls have arrived", lambda: ctx.actor_status("the one").queue_length == 3)
+    wait_until("the first call runs", exists(tmp_path / "begun-0"))
+    wait_until("all calls have arrived", lambda: ctx.actor_status("the one").queue_length == 3)
     assert ctx.actor_status(worker).state == "ready"
     [listed] = ctx.list_actors()
     assert listed.queue_length == 3
     (tmp_path / "go").touch()
     assert ctx.get(futures, timeout=PATIENCE) == ["go", 1, 2]
-    until("no call is left", lambda: ctx.actor_status("the one").queue_length == 0)
+    wait_until("no call waits or runs", lambda: ctx.actor_status("the one").queue_length == 0)
 
 
 def test_the_status_takes_no_place_among_pending_calls(
-    ctx: marline.Context, kind: str, tmp_path: Path
+    ctx: marline.Context, engine: str, tmp_path: Path
 ) -> None:
-    skip(kind, "sync", why="nothing overlaps")
+    skip(engine, "sync", why="nothing overlaps")
     worker = ctx.options(max_pending_calls=1).create_actor(Worker)
     assert worker.add.remote().result(PATIENCE) == 1
-    until("nothing is pending", lambda: ctx.actor_status(worker).queue_length == 0)
+    wait_until("no call is pending", lambda: ctx.actor_status(worker).queue_length == 0)
     future = worker.wait_for.remote(tmp_path)
-    until("the call runs", exists(tmp_path / "begun-0"))
+    wait_until("the call runs", exists(tmp_path / "begun-0"))
     for _ in range(5):
         status = ctx.actor_status(worker)
         assert (status.state, status.queue_length) == ("ready", 1)
     (tmp_path / "go").touch()
     assert future.result(PATIENCE) == "go"
-    until("nothing is pending", lambda: ctx.actor_status(worker).queue_length == 0)
+    wait_until("no call is pending", lambda: ctx.actor_status(worker).queue_length == 0)
     assert worker.add.remote().result(PATIENCE) == 2
 
 
-def test_an_actor_that_is_being_made_says_so(ctx: marline.Context, kind: str, tmp_path: Path) -> None:
-    skip(kind, "sync", why="nothing overlaps")
+def test_an_actor_that_is_being_made_says_so(ctx: marline.Context, engine: str, tmp_path: Path) -> None:
+    skip(engine, "sync", why="nothing overlaps")
 
     class Slow:
         def __init__(self, file: Path) -> None:
@@ -487,9 +491,9 @@ def test_an_actor_that_is_being_made_says_so(ctx: marline.Context, kind: str, tm
     assert ctx.actor_status(slow).state == "ready"
     (tmp_path / "go").unlink()
     ctx.kill(slow, no_restart=False)
-    until("it is restarting", lambda: ctx.actor_status(slow).state == "restarting")
+    wait_until("the actor is restarting", lambda: ctx.actor_status(slow).state == "restarting")
     (tmp_path / "go").touch()
-    until("it is back", lambda: ctx.actor_status(slow).state == "ready")
+    wait_until("the actor is back", lambda: ctx.actor_status(slow).state == "ready")
 
 
 def test_a_class_that_fails_is_the_cause_of_death(ctx: marline.Context) -> None:
@@ -498,7 +502,7 @@ def test_a_class_that_fails_is_the_cause_of_death(ctx: marline.Context) -> None:
             raise OSError("no disk")
 
     broken = ctx.create_actor(Broken)
-    until("it is dead", lambda: ctx.actor_status(broken).state == "dead")
+    wait_until("the actor is dead", lambda: ctx.actor_status(broken).state == "dead")
     status = ctx.actor_status(broken)
     assert (status.cause, "no disk" in str(status.error)) == ("constructor failed", True)
 
@@ -517,7 +521,7 @@ def test_actors_are_found_and_listed(ctx: marline.Context) -> None:
     listed = [(one.name, one.class_name) for one in ctx.list_actors()]
     assert listed == [(None, "Saver"), ("first", "Worker")]
     ctx.kill(second)
-    until("one is left", lambda: [one.name for one in ctx.list_actors()] == ["first"])
+    wait_until("only the first actor is listed", lambda: [one.name for one in ctx.list_actors()] == ["first"])
     with pytest.raises(ValueError, match="nobody"):
         ctx.get_actor("nobody")
     with pytest.raises(TypeError, match="name is a string"):
@@ -530,7 +534,7 @@ def test_names_count_within_a_namespace(ctx: marline.Context) -> None:
     assert ctx.get([ctx.get_actor("x").add.remote(), there.get_actor("x").add.remote()]) == [2, 3]
     assert [len(ctx.list_actors()), len(there.list_actors())] == [1, 1]
     there.kill("x")
-    until("it is dead", lambda: there.actor_status("x").state == "dead")
+    wait_until("the actor is dead", lambda: there.actor_status("x").state == "dead")
     assert ctx.actor_status("x").state == "ready"
     assert (one != other, one.add.remote().result(PATIENCE)) == (True, 3)
 
@@ -541,7 +545,7 @@ def test_a_name_stands_for_one_class(ctx: marline.Context) -> None:
         ctx.create_actor(Saver, name="the one", get_if_exists=True)
     as_main = type("Worker", (Worker,), {"__module__": "__main__", "__qualname__": Worker.__qualname__})
     assert ctx.create_actor(as_main, name="the one", get_if_exists=True) == worker
-    with pytest.raises(ValueError, match="give one"):
+    with pytest.raises(ValueError, match="give it one"):
         ctx.create_actor(Worker, get_if_exists=True)
 
 
@@ -568,7 +572,7 @@ def test_a_class_of_a_script_is_the_same_for_those_who_import_it(
     (tmp_path / "app.py").write_text(CLASS)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     names = {"main": CLASS, "module": "from app import Clock"}
-    with up(tmp_path) as running:
+    with marline_up(tmp_path) as running:
         for number, kind in enumerate([creator, *(one for one in names if one != creator)], 1):
             source = SCRIPT.replace("NAMES", names[kind])
             source = source.replace("ADDRESS", repr(running.address)).replace("TOKEN", repr(running.token))
@@ -583,24 +587,24 @@ def test_a_class_of_a_script_is_the_same_for_those_who_import_it(
 
 
 def test_calls_of_an_actor_overlap_if_that_is_allowed(
-    ctx: marline.Context, kind: str, tmp_path: Path
+    ctx: marline.Context, engine: str, tmp_path: Path
 ) -> None:
-    skip(kind, "sync", why="nothing overlaps")
+    skip(engine, "sync", why="nothing overlaps")
     worker = ctx.options(max_concurrency=2).create_actor(Worker)
     first = worker.wait_for.remote(tmp_path)
-    until("the first call runs", exists(tmp_path / "begun-0"))
+    wait_until("the first call runs", exists(tmp_path / "begun-0"))
     assert worker.add.remote().result(PATIENCE) == 1
     second = worker.wait_for.remote(tmp_path)
-    until("the second call runs", exists(tmp_path / "begun-1"))
+    wait_until("the second call runs", exists(tmp_path / "begun-1"))
     third = worker.add.remote()
-    until("the third call waits", lambda: ctx.actor_status(worker).queue_length == 3)
+    wait_until("the third call waits", lambda: ctx.actor_status(worker).queue_length == 3)
     assert not third.done()
     (tmp_path / "go").touch()
     assert ctx.get([first, second, third], timeout=PATIENCE) == ["go", "go", 2]
 
 
-def test_pending_calls_are_limited(ctx: marline.Context, kind: str, tmp_path: Path) -> None:
-    skip(kind, "sync", why="nothing overlaps")
+def test_pending_calls_are_limited(ctx: marline.Context, engine: str, tmp_path: Path) -> None:
+    skip(engine, "sync", why="nothing overlaps")
     worker = ctx.options(max_pending_calls=2).create_actor(Worker)
     futures = [worker.wait_for.remote(tmp_path) for _ in range(5)]
     with pytest.raises(marline.ExhaustedError, match="max_pending_calls"):
@@ -612,8 +616,8 @@ def test_pending_calls_are_limited(ctx: marline.Context, kind: str, tmp_path: Pa
 # Cancelling.
 
 
-def test_a_task_that_runs_is_cancelled(ctx: marline.Context, kind: str, tmp_path: Path) -> None:
-    skip(kind, "sync", why="nothing overlaps")
+def test_a_task_that_runs_is_cancelled(ctx: marline.Context, engine: str, tmp_path: Path) -> None:
+    skip(engine, "sync", why="nothing overlaps")
 
     def work(folder: Path) -> None:
         try:
@@ -623,17 +627,17 @@ def test_a_task_that_runs_is_cancelled(ctx: marline.Context, kind: str, tmp_path
             (folder / "cleaned up").touch()
 
     future = ctx.run(work, tmp_path)
-    until("it runs", exists(tmp_path / "begun"))
+    wait_until("the task runs", exists(tmp_path / "begun"))
     future.cancel()
     with pytest.raises(marline.TaskCancelledError):
         future.result(PATIENCE)
-    until("its code was interrupted", exists(tmp_path / "cleaned up"))
+    wait_until("the task's code was interrupted", exists(tmp_path / "cleaned up"))
     assert future.done()
     assert ctx.run(abs, -1).result(PATIENCE) == 1
 
 
-def test_a_task_that_waits_is_cancelled(ctx: marline.Context, kind: str, tmp_path: Path) -> None:
-    skip(kind, "sync", why="nothing overlaps")
+def test_a_task_that_waits_is_cancelled(ctx: marline.Context, engine: str, tmp_path: Path) -> None:
+    skip(engine, "sync", why="nothing overlaps")
     first = ctx.run(wait_for, tmp_path / "go")
     dependent = ctx.run((tmp_path / "ran").touch, first)
     dependent.cancel()
@@ -645,8 +649,8 @@ def test_a_task_that_waits_is_cancelled(ctx: marline.Context, kind: str, tmp_pat
     assert not (tmp_path / "ran").exists()
 
 
-def test_a_coroutine_is_cancelled(ctx: marline.Context, kind: str, tmp_path: Path) -> None:
-    skip(kind, "sync", why="nothing overlaps")
+def test_a_coroutine_is_cancelled(ctx: marline.Context, engine: str, tmp_path: Path) -> None:
+    skip(engine, "sync", why="nothing overlaps")
 
     async def work(folder: Path) -> None:
         try:
@@ -656,18 +660,18 @@ def test_a_coroutine_is_cancelled(ctx: marline.Context, kind: str, tmp_path: Pat
             (folder / "cleaned up").touch()
 
     future = ctx.run(work, tmp_path)
-    until("it runs", exists(tmp_path / "begun"))
+    wait_until("the coroutine runs", exists(tmp_path / "begun"))
     marline.cancel(future)  # type: ignore[arg-type]
     with pytest.raises(marline.TaskCancelledError):
         future.result(PATIENCE)
-    until("its code was interrupted", exists(tmp_path / "cleaned up"))
+    wait_until("the coroutine was interrupted", exists(tmp_path / "cleaned up"))
 
 
 @pytest.mark.parametrize("waits", ["result", "get", "wait"])
 def test_what_a_cancelled_task_has_submitted_is_cancelled_with_it(
-    ctx: marline.Context, kind: str, waits: str, tmp_path: Path
+    ctx: marline.Context, engine: str, waits: str, tmp_path: Path
 ) -> None:
-    skip(kind, "sync", why="nothing overlaps")
+    skip(engine, "sync", why="nothing overlaps")
 
     def inner(folder: Path) -> None:
         try:
@@ -687,18 +691,18 @@ def test_what_a_cancelled_task_has_submitted_is_cancelled_with_it(
             context.wait([future])
 
     future = ctx.run(outer, tmp_path)
-    until("both run", exists(tmp_path / "begun"))
+    wait_until("both tasks run", exists(tmp_path / "begun"))
     future.cancel()
     with pytest.raises(marline.TaskCancelledError):
         future.result(PATIENCE)
-    until("both were interrupted", exists(tmp_path / "cleaned up"))
+    wait_until("both tasks were interrupted", exists(tmp_path / "cleaned up"))
 
 
-def test_a_call_is_cancelled_and_its_actor_goes_on(ctx: marline.Context, kind: str, tmp_path: Path) -> None:
-    skip(kind, "sync", why="nothing overlaps")
+def test_a_call_is_cancelled_and_its_actor_goes_on(ctx: marline.Context, engine: str, tmp_path: Path) -> None:
+    skip(engine, "sync", why="nothing overlaps")
     worker = ctx.create_actor(Worker)
     running, waiting = worker.wait_for.remote(tmp_path), worker.wait_for.remote(tmp_path)
-    until("the first runs", exists(tmp_path / "begun-0"))
+    wait_until("the first runs", exists(tmp_path / "begun-0"))
     waiting.cancel()
     running.cancel()
     for future in (running, waiting):
@@ -709,12 +713,12 @@ def test_a_call_is_cancelled_and_its_actor_goes_on(ctx: marline.Context, kind: s
     assert not (tmp_path / "begun-1").exists()
 
 
-def test_cancelling_at_any_moment_harms_nothing_else(ctx: marline.Context, kind: str) -> None:
+def test_cancelling_at_any_moment_harms_nothing_else(ctx: marline.Context, engine: str) -> None:
     def spin(rounds: int) -> int:
         return sum(1 for _ in range(rounds))
 
     worker = ctx.create_actor(Worker)
-    rounds = 40 if kind in CONTEXTS_ON_CLUSTERS else 400
+    rounds = 40 if engine in CONTEXTS_ON_CLUSTERS else 400
     for number in range(rounds):
         cancelled = [ctx.run(spin, number % 50), worker.add.remote()]
         kept = ctx.run(spin, 10)
@@ -737,13 +741,13 @@ def test_a_value_that_has_come_stays(ctx: marline.Context) -> None:
     assert ctx.get([future, put]) == [1, 2]
 
 
-def test_closing_ends_what_runs(ctx: marline.Context, kind: str, tmp_path: Path) -> None:
-    skip(kind, "sync", why="nothing overlaps")
-    skip(kind, "host:port", why="what was submitted goes on")
+def test_closing_ends_what_runs(ctx: marline.Context, engine: str, tmp_path: Path) -> None:
+    skip(engine, "sync", why="nothing overlaps")
+    skip(engine, "host:port", why="what was submitted goes on")
     worker = ctx.create_actor(Worker)
     call = worker.wait_for.remote(tmp_path)
     task = ctx.run(wait_for, tmp_path / "go")
-    until("the call runs", exists(tmp_path / "begun-0"))
+    wait_until("the call runs", exists(tmp_path / "begun-0"))
     ctx.close()
     for future in (call, task):
         with pytest.raises(marline.MarlineError) as caught:
@@ -751,7 +755,7 @@ def test_closing_ends_what_runs(ctx: marline.Context, kind: str, tmp_path: Path)
         assert not isinstance(caught.value, marline.TaskError)
 
 
-@pytest.mark.parametrize("kind", ["threads"])
+@pytest.mark.parametrize("engine", ["threads"])
 def test_closing_leaves_code_behind_that_does_not_stop(
     ctx: marline.Context, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -762,7 +766,7 @@ def test_closing_leaves_code_behind_that_does_not_stop(
 
     def block() -> None:
         begun.set()
-        go.wait()  # An exception in this thread is raised when this returns.
+        go.wait()  # An exception that is thrown into this thread is raised when this returns.
 
     future = ctx.run(block)
     assert begun.wait(PATIENCE)
@@ -858,25 +862,25 @@ def test_variables_travel_with_tasks_and_calls(ctx: marline.Context) -> None:
 # Sessions.
 
 
-@pytest.mark.parametrize("kind", ["local"])
-def test_a_context_that_was_dropped_makes_room_for_another(kind: str) -> None:
+@pytest.mark.parametrize("engine", ["local"])
+def test_a_context_that_was_dropped_makes_room_for_another(engine: str) -> None:
     def use() -> int:
-        dropped = marline.Context(kind, num_cpus=1)
+        dropped = marline.Context(engine, num_cpus=1)
         return int(dropped.run(abs, -1).result(PATIENCE))
 
     assert use() == 1
     assert use() == 1
     future = marline.default_context().run(abs, -2)
-    with marline.Context(kind, num_cpus=1) as ctx:
+    with marline.Context(engine, num_cpus=1) as ctx:
         assert ctx.run(abs, -3).result(PATIENCE) == 3
     assert future is not None
 
 
-@pytest.mark.parametrize("kind", ["local"])
-def test_a_future_keeps_the_context_that_was_dropped(kind: str) -> None:
-    future = marline.Context(kind, num_cpus=1).run(abs, -1)
+@pytest.mark.parametrize("engine", ["local"])
+def test_a_future_keeps_the_context_that_was_dropped(engine: str) -> None:
+    future = marline.Context(engine, num_cpus=1).run(abs, -1)
     with pytest.raises(RuntimeError, match="is open"):
-        marline.Context(kind)
+        marline.Context(engine)
     assert future.result(PATIENCE) == 1
     context = marline.default_context()
     assert context.run(abs, -2).result(PATIENCE) == 2

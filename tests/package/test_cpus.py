@@ -1,4 +1,4 @@
-"""How many CPUs a cluster has if nobody says: those that its process may use."""
+"""Without `num_cpus`, a cluster has the CPUs that affinity and cgroup quota allow its process."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from conftest import PATIENCE, until
+from conftest import PATIENCE, wait_until
 
 PERIOD_US = 100_000
 SCRIPT = """
 import os, sys
-# Before anything is imported: threads start with what their process may use.
+# The limits come before the import: threads inherit the affinity of their process when they start.
 if sys.argv[1]:
     with open(sys.argv[1], "w") as members:
         members.write(str(os.getpid()))
@@ -28,7 +28,7 @@ with marline.init():
 
 
 def cpus(members: str = "", pinned: bool = False) -> float:
-    """What a driver in this cgroup finds."""
+    """Returns how many CPUs the cluster of a driver has, in a cgroup or pinned to one CPU."""
     command = [sys.executable, "-c", SCRIPT, members, "pinned" if pinned else ""]
     done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)
     assert done.returncode == 0, done.stderr
@@ -36,7 +36,7 @@ def cpus(members: str = "", pinned: bool = False) -> float:
 
 
 def controllers() -> Iterator[tuple[Path, str]]:
-    """Where cgroups may be made that limit CPUs, and which version they are of."""
+    """Returns the mounts under which cgroups can limit CPUs, each with its cgroup version."""
     for line in Path("/proc/self/mountinfo").read_text().splitlines():
         words = line.split()
         mount, kind, options = Path(words[4]), words[words.index("-") + 1], words[-1]
@@ -66,19 +66,19 @@ def quota() -> Iterator[Path]:
             yield group
         finally:
             members = group / "cgroup.procs"
-            until("it has no members", lambda members=members: not members.read_text())  # type: ignore[misc]
+            wait_until("the cgroup has no members", lambda members=members: not members.read_text())  # type: ignore[misc]
             group.rmdir()
         return
-    pytest.skip("no cgroup with a CPU quota can be made here: that takes root, and the cpu controller")
+    pytest.skip("cannot make a cgroup with a CPU quota here: that needs root and the cpu controller")
 
 
-def test_it_is_those_that_a_process_may_run_on() -> None:
-    # This may be a container with a quota of its own.
+def test_a_cluster_has_the_cpus_that_its_process_may_run_on() -> None:
+    # In a container with a quota there may be fewer.
     assert 1 <= cpus() <= len(os.sched_getaffinity(0))
     assert cpus(pinned=True) == 1
 
 
 def test_a_quota_is_rounded_down(quota: Path) -> None:
     if len(os.sched_getaffinity(0)) < 2:
-        pytest.skip("there is one CPU: a quota of one and a half is no limit")
+        pytest.skip("this machine has one CPU: a quota of one and a half is no limit")
     assert cpus(str(quota / "cgroup.procs")) == 1

@@ -1,4 +1,4 @@
-"""What a task or call submits ends when it would, at the latest."""
+"""Work inherits the deadline of the task or call that submits it, and ends by then."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Any
 
 import marline
 import pytest
-from conftest import until
+from conftest import wait_until
 
 pytestmark = pytest.mark.usefixtures("cluster")
 
-# What nothing here takes.
+# A timeout in seconds that no work here reaches.
 LONG = 1000.0
 
 
@@ -78,7 +78,7 @@ def test_without_a_timeout_there_is_no_deadline() -> None:
 def test_tasks_and_calls_have_no_more_time_than_the_task_that_submits_them() -> None:
     own, short, inherited = marline.get(nested.options(timeout=LONG).remote(Actor.remote()))
     assert 0 < own <= LONG
-    assert all(0 < one <= LONG / 4 for one in short), "their own timeout is shorter"
+    assert all(0 < one <= LONG / 4 for one in short), "a shorter timeout of the work itself counts"
     assert all(0 < one <= LONG for one in inherited), inherited
 
 
@@ -90,7 +90,7 @@ def test_calls_pass_on_their_deadline(actor: Any) -> None:
     assert all(0 < one <= LONG for one in inherited), inherited
 
 
-def test_what_hangs_ends_when_its_submitter_would() -> None:
+def test_work_that_hangs_ends_at_the_deadline_of_its_submitter() -> None:
     @marline.remote(timeout=1)
     def submits(actor: Any) -> Any:
         return [hang.remote(), actor.hang.remote()][:1]
@@ -109,19 +109,22 @@ def test_what_hangs_ends_when_its_submitter_would() -> None:
 def test_a_call_waits_for_its_turn_in_its_caller_s_time(tmp_path: Path) -> None:
     actor = Actor.remote()
     blocks = actor.hang.remote(tmp_path / "runs")
-    until("it runs", (tmp_path / "runs").exists)  # Another caller's calls may overtake it before.
+    # Calls of other callers may overtake this call before it runs.
+    wait_until("the call runs", (tmp_path / "runs").exists)
 
     @marline.remote(timeout=1)
     def calls(actor: Any) -> str:
         called = actor.left.remote()
-        with contextlib.suppress(marline.TaskCancelledError):  # Its own end: the call's is asked for.
+        # The deadline also stops the caller itself. It goes on, to see what becomes of the call.
+        with contextlib.suppress(marline.TaskCancelledError):
             threading.Event().wait()
         try:
-            return f"it came: {marline.get(called)}"
+            return f"the call returned {marline.get(called)}"
         except (marline.GetTimeoutError, marline.TaskCancelledError):
-            return "it ended"  # By its deadline, or cancelled with its caller: whichever was first.
+            # By its deadline, or cancelled with its caller, whichever came first.
+            return "the call ended"
 
-    assert marline.get(calls.remote(actor)) == "it ended"
+    assert marline.get(calls.remote(actor)) == "the call ended"
     marline.cancel(blocks)
 
 
@@ -131,7 +134,7 @@ def test_nothing_is_submitted_when_no_time_is_left() -> None:
         with contextlib.suppress(marline.TaskCancelledError):
             threading.Event().wait()
         try:
-            return f"it was submitted: {task.remote()}"
+            return f"submitted: {task.remote()}"
         except marline.GetTimeoutError as error:
             return str(error)
 

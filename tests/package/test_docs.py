@@ -1,4 +1,4 @@
-"""What the documents and docstrings show is run as it stands."""
+"""The examples of documents and docstrings run as they stand, and print what they say."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 
 import marline
 import pytest
-from conftest import PATIENCE, up
+from conftest import PATIENCE, marline_up
 
 ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text()
@@ -20,14 +20,14 @@ MODULES = sorted(path.stem for path in Path(marline.__file__).parent.glob("*.py"
 
 
 def examples(document: str) -> list[str]:
-    """The Python in a document."""
+    """Returns the Python code blocks of a document."""
     found = re.findall(r"```python\n(.*?)```", (ROOT / document).read_text(), re.DOTALL)
     assert found
     return found
 
 
 def check(example: str, folder: Path, environment: dict[str, str] | None = None) -> None:
-    """Runs an example; where a comment stands behind a `print`, that is what must be printed."""
+    """Runs an example. If comments follow its `print` lines, it must print exactly these."""
     script = folder / "example.py"
     script.write_text(example)
     ran = subprocess.run(
@@ -52,7 +52,7 @@ def test_examples_of_documents_run(document: str, tmp_path: Path) -> None:
 def test_the_quick_start_runs_on_what_up_started(tmp_path: Path) -> None:
     (quick,) = examples("README.md")
     assert quick.count("marline.init()") == 1
-    with up(tmp_path) as running:
+    with marline_up(tmp_path) as running:
         check(quick.replace("marline.init()", 'marline.init("auto")'), tmp_path, running.environment)
 
 
@@ -61,7 +61,9 @@ def test_figures_of_the_readme_are_those_of_the_benchmark_page() -> None:
     rows = re.findall(r"^\| .* \| ([\d,.]+ \S+) \| ([\d,.]+) \S+ \| [\d.]+ \|$", README, re.MULTILINE)
     assert rows
     for ours, rays in rows:
-        assert any(f"| {ours} | Ray {rays}" in row for row in page), f"{ours} and {rays} are not measured"
+        assert any(f"| {ours} | Ray {rays}" in row for row in page), (
+            f"the benchmark page has no row with {ours} and {rays}"
+        )
 
 
 @pytest.mark.parametrize("module", MODULES)

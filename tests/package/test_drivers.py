@@ -1,4 +1,9 @@
-"""Several drivers on one cluster: whose names are whose, what outlives whom, who is let in and comes back."""
+"""Several drivers share one cluster.
+
+Their names do not mix, only detached actors outlive their driver, a driver needs the token, and
+drivers survive a restart of the controller. How one driver starts and ends is tested in
+`test_life.py`.
+"""
 
 from __future__ import annotations
 
@@ -12,27 +17,36 @@ from pathlib import Path
 
 import marline
 import pytest
-from conftest import PATIENCE, Restartable, Screen, Script, Separate, descendants, lives, until
+from conftest import (
+    PATIENCE,
+    CapturedOutput,
+    RestartableCluster,
+    Script,
+    SeparateCluster,
+    descendants,
+    is_alive,
+    wait_until,
+)
 
 
 @pytest.fixture
-def separate(tmp_path: Path) -> Iterator[Separate]:
+def separate(tmp_path: Path) -> Iterator[SeparateCluster]:
     before = descendants(os.getpid())
-    started = Separate(tmp_path / "run")
+    started = SeparateCluster(tmp_path / "run")
     try:
         started.worker("--cpus", "2")
         yield started
     finally:
         started.end()
-    until("nothing is left", lambda: not (descendants(os.getpid()) - before))
+    wait_until("every process of the cluster has ended", lambda: not (descendants(os.getpid()) - before))
 
 
 Start = Callable[[str], Script]
 
 
 @pytest.fixture
-def driver(separate: Separate, scripts: list[Script]) -> Start:
-    """Starts a script that joins the cluster."""
+def driver(separate: SeparateCluster, scripts: list[Script]) -> Start:
+    """A function that starts a script which joins the cluster."""
 
     def start(source: str) -> Script:
         joins = f"marline.init({separate.address!r}, token={separate.token!r})\n"
@@ -47,77 +61,80 @@ def test_names_of_two_namespaces_do_not_meet(driver: Start) -> None:
         mine, other, start = {mine!r}, {other!r}, {start}
         counter = Counter.options(name="counter", namespace=mine).remote(start)
         marline.get(counter.add.remote())
-        say("ready")
-        told()
-        say(marline.get(marline.get_actor("counter", namespace=mine).pid.remote()))
-        say(marline.get(marline.get_actor("counter", namespace=other).pid.remote()))
-        say(marline.get(marline.get_actor("counter", namespace=other).add.remote()))
+        print_line("ready")
+        wait_for_resume()
+        print_line(marline.get(marline.get_actor("counter", namespace=mine).pid.remote()))
+        print_line(marline.get(marline.get_actor("counter", namespace=other).pid.remote()))
+        print_line(marline.get(marline.get_actor("counter", namespace=other).add.remote()))
         for where in ({{}}, {{"namespace": "neither"}}):
             try:
-                say(marline.get_actor("counter", **where))
+                print_line(marline.get_actor("counter", **where))
             except ValueError as error:
-                say(type(error).__name__, "counter" in str(error))
+                print_line(type(error).__name__, "counter" in str(error))
         try:
             Counter.options(name="counter", namespace=other).remote()
         except marline.AlreadyExistsError:
-            say("taken")
-        say(sorted((one["namespace"], one["name"]) for one in marline.list_named_actors(all_namespaces=True)))
-        say(marline.list_named_actors())
-        told()
+            print_line("taken")
+        named = marline.list_named_actors(all_namespaces=True)
+        print_line(sorted((one["namespace"], one["name"]) for one in named))
+        print_line(marline.list_named_actors())
+        wait_for_resume()
         """
     first = driver(source.format(mine="a", other="b", start=100))
     second = driver(source.format(mine="b", other="a", start=200))
     assert [first.line(), second.line()] == ["ready", "ready"]
-    first.tell()
+    first.resume()
     mine, others = first.line(), first.line()
-    assert first.line() == "202", "the other one's counter"
-    second.tell()
+    assert first.line() == "202", "the counter of the other driver"
+    second.resume()
     assert (second.line(), second.line()) == (others, mine) and mine != others
     assert second.line() == "102"
-    for one in (first, second):
-        assert [one.line(), one.line()] == ["NotFoundError True"] * 2
-        assert one.line() == "taken"
-        assert one.line() == "[('a', 'counter'), ('b', 'counter')]"
-        assert one.line() == "[]"
-    for one in (first, second):
-        one.tell()
-        assert one.end()[0] == 0
+    for script in (first, second):
+        assert [script.line(), script.line()] == ["NotFoundError True"] * 2
+        assert script.line() == "taken"
+        assert script.line() == "[('a', 'counter'), ('b', 'counter')]"
+        assert script.line() == "[]"
+    for script in (first, second):
+        script.resume()
+        assert script.end()[0] == 0
 
 
 @pytest.mark.parametrize("how", ["end", "kill"])
-def test_only_what_is_detached_outlives_its_driver(separate: Separate, driver: Start, how: str) -> None:
+def test_only_what_is_detached_outlives_its_driver(
+    separate: SeparateCluster, driver: Start, how: str
+) -> None:
     script = driver(
         """
         detached = Counter.options(name="detached", lifetime="detached").remote()
         bound = Counter.options(name="bound").remote()
-        say(marline.get([detached.add.remote(), bound.add.remote()]))
-        say(marline.get(bound.pid.remote()))
+        print_line(marline.get([detached.add.remote(), bound.add.remote()]))
+        print_line(marline.get(bound.pid.remote()))
         ref = nap.remote(600)
-        told()
+        wait_for_resume()
         """
     )
     assert script.line() == "[1, 1]"
     bound = int(script.line())
     if how == "end":
-        script.tell()
+        script.resume()
         assert script.end()[0] == 0
     else:
         script.process.send_signal(signal.SIGKILL)
         script.process.wait()
     with marline.init(separate.address, token=separate.token):
-        until("the other one has ended", lambda: not lives(bound))
-        until("its task has ended", lambda: marline.available_resources()["CPU"] == 2.0)
+        wait_until("the actor that is not detached has ended", lambda: not is_alive(bound))
+        wait_until("the driver's task has ended", lambda: marline.available_resources()["CPU"] == 2.0)
         assert marline.list_named_actors() == ["detached"]
         detached = marline.get_actor("detached")
-        assert marline.get(detached.add.remote()) == 2, "it is the same, and nobody called it meanwhile"
+        assert marline.get(detached.add.remote()) == 2, "the actor is the same instance, called once before"
         pid = marline.get(detached.pid.remote())
         marline.kill(detached)
-        until("it has ended", lambda: not lives(pid))
+        wait_until("the detached actor has ended", lambda: not is_alive(pid))
 
 
 @pytest.mark.parametrize("how", ["ends", "is killed"])
 def test_actors_that_have_handles_to_each_other_end_with_their_driver(
-    separate: Separate, driver: Start, how: str
+    separate: SeparateCluster, driver: Start, how: str
 ) -> None:
     first = driver(
         """
@@ -132,8 +149,8 @@ def test_actors_that_have_handles_to_each_other_end_with_their_driver(
         names = "narcissus", "one", "two"
         narcissus, one, two = (Holder.options(name=name, num_cpus=0).remote() for name in names)
         pids = marline.get([narcissus.hold.remote(narcissus), one.hold.remote(two), two.hold.remote(one)])
-        say(*pids, marline.get(one.make.remote()))
-        told()
+        print_line(*pids, marline.get(one.make.remote()))
+        wait_for_resume()
         """
     )
     pids = [int(pid) for pid in first.line().split()]
@@ -141,21 +158,22 @@ def test_actors_that_have_handles_to_each_other_end_with_their_driver(
     with marline.init(separate.address, token=separate.token):
         assert sorted(marline.list_named_actors()) == ["made", "narcissus", "one", "two"]
         if how == "ends":
-            first.tell()
+            first.resume()
             assert first.end()[0] == 0
         else:
             first.process.send_signal(signal.SIGKILL)
             first.process.wait()
-        until("none of them is left", lambda: not marline.list_named_actors())
-    until("nor are their processes", lambda: not any(lives(pid) for pid in pids))
+        wait_until("no named actor is left", lambda: not marline.list_named_actors())
+    wait_until("the actors' processes have ended", lambda: not any(is_alive(pid) for pid in pids))
 
 
 def test_a_driver_that_is_killed_does_not_disturb_another(driver: Start) -> None:
     steady = driver(
         """
         counter = Counter.remote()
-        while told().strip() == "":
-            say(marline.get([nap.remote(0.01), nap.remote(0.01)])[0] > 0, marline.get(counter.add.remote()))
+        while wait_for_resume().strip() == "":
+            pids = marline.get([nap.remote(0.01), nap.remote(0.01)])
+            print_line(pids[0] > 0, marline.get(counter.add.remote()))
         """
     )
     for round in range(1, 4):
@@ -163,18 +181,18 @@ def test_a_driver_that_is_killed_does_not_disturb_another(driver: Start) -> None
             """
             counter = Counter.remote()
             refs = [nap.remote(600) for _ in range(10)]
-            say(marline.get(counter.add.remote()))
-            told()
+            print_line(marline.get(counter.add.remote()))
+            wait_for_resume()
             """
         )
         assert other.line() == "1"
         other.process.kill()
         other.process.wait()
-        steady.tell()
+        steady.resume()
         assert steady.line() == f"True {round}"
 
 
-def test_people_see_functions_and_classes_by_their_own_names(separate: Separate) -> None:
+def test_people_see_functions_and_classes_by_their_own_names(separate: SeparateCluster) -> None:
     @marline.remote
     def split() -> int:
         return 1
@@ -200,10 +218,10 @@ def test_people_see_functions_and_classes_by_their_own_names(separate: Separate)
 
 
 @pytest.mark.parametrize("token", ["not this", None, ""])
-def test_who_has_not_the_token_is_not_let_in(
-    separate: Separate, token: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_driver_without_the_token_is_refused(
+    separate: SeparateCluster, token: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # Nothing is known here of clusters that run on this machine.
+    # With another runtime folder, `init` finds no token file of a cluster on this machine.
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / "elsewhere"))
     monkeypatch.delenv("MARLINE_TOKEN_FILE", raising=False)
     with pytest.raises(marline.DeniedError, match="token is missing or wrong: pass the one of") as caught:
@@ -222,7 +240,7 @@ def nap(seconds: float) -> float:
 
 
 def answers() -> bool:
-    """Whether a function that was never used before runs."""
+    """Returns whether a function that was never used before runs."""
 
     @marline.remote
     def fresh() -> int:
@@ -234,34 +252,38 @@ def answers() -> bool:
         return False
 
 
-def test_whoever_waits_when_the_controller_dies_is_told(restartable: Restartable) -> None:
+def test_waits_fail_when_the_controller_dies(restartable_cluster: RestartableCluster) -> None:
     refs = [nap.remote(600) for _ in range(4)]
-    restartable.restart()
+    restartable_cluster.restart()
     for ref in refs:
         with pytest.raises(marline.WorkerLostError, match="has ended") as caught:
             marline.get(ref, timeout=PATIENCE)
         assert caught.value.may_have_run
-    until("worker and driver are back", answers)
+    wait_until("worker and driver are back", answers)
 
 
-def test_a_session_after_the_controller_restarted_is_like_any_other(restartable: Restartable) -> None:
+def test_a_session_after_the_controller_restarted_is_like_any_other(
+    restartable_cluster: RestartableCluster,
+) -> None:
     assert marline.get(nap.remote(0)) == 0
-    restartable.restart()
+    restartable_cluster.restart()
     marline.shutdown()
-    with marline.init(restartable.address, token=restartable.token):
+    with marline.init(restartable_cluster.address, token=restartable_cluster.token):
         assert marline.get(nap.remote(0), timeout=PATIENCE) == 0
 
 
 def test_a_function_that_was_used_before_the_controller_restarted_runs_again(
-    restartable: Restartable,
+    restartable_cluster: RestartableCluster,
 ) -> None:
     assert marline.get(nap.remote(0)) == 0
-    restartable.restart()
-    until("worker and driver are back", answers)
+    restartable_cluster.restart()
+    wait_until("worker and driver are back", answers)
     assert marline.get(nap.remote(0), timeout=PATIENCE) == 0
 
 
-def test_an_actor_ended_with_the_controller_that_it_was_created_at(restartable: Restartable) -> None:
+def test_an_actor_ended_with_the_controller_that_it_was_created_at(
+    restartable_cluster: RestartableCluster,
+) -> None:
     @marline.remote
     class Counter:
         def count(self) -> int:
@@ -269,24 +291,27 @@ def test_an_actor_ended_with_the_controller_that_it_was_created_at(restartable: 
 
     counter = Counter.remote()
     assert marline.get(counter.count.remote(), timeout=PATIENCE) == 1
-    restartable.restart()
-    until("worker and driver are back", answers)
+    restartable_cluster.restart()
+    wait_until("worker and driver are back", answers)
     with pytest.raises(marline.ActorDiedError, match="the controller was started again"):
         marline.get(counter.count.remote(), timeout=PATIENCE)
 
 
-def loses_everything(cluster: Restartable) -> None:
-    """The controller begins anew, and the worker is another one, which knows nothing."""
+def loses_everything(cluster: RestartableCluster) -> None:
+    """Restarts the controller, and replaces the worker by a new one.
+
+    Both have forgotten everything.
+    """
     worker = cluster.processes.pop(1)
     cluster.restart()
     worker.kill()
     worker.wait()
     cluster.worker("--cpus", "2", "--address", cluster.address)
-    until("worker and driver are back", answers)
+    wait_until("worker and driver are back", answers)
 
 
 def test_what_work_prints_is_shown_after_the_controller_restarted(
-    restartable: Restartable, screen: Screen
+    restartable_cluster: RestartableCluster, captured_output: CapturedOutput
 ) -> None:
     @marline.remote
     def speak(text: str) -> None:
@@ -294,13 +319,13 @@ def test_what_work_prints_is_shown_after_the_controller_restarted(
 
     for text in ("before", "after", "after that, too"):
         marline.get(speak.remote(text))
-        screen.until(f") {text}\n")
-        restartable.restart()
-        until("worker and driver are back", answers)
+        captured_output.wait_until(f") {text}\n")
+        restartable_cluster.restart()
+        wait_until("worker and driver are back", answers)
 
 
 def test_packages_of_the_driver_are_there_after_the_controller_restarted(
-    restartable: Restartable, tmp_path: Path
+    restartable_cluster: RestartableCluster, tmp_path: Path
 ) -> None:
     marline.shutdown()
     folder, module = tmp_path / "project", tmp_path / "tools.py"
@@ -318,32 +343,33 @@ def test_packages_of_the_driver_are_there_after_the_controller_restarted(
         def use(self) -> tuple[str, int]:
             return Path("note").read_text(), __import__("tools").ANSWER
 
-    with marline.init(restartable.address, token=restartable.token, runtime_env=env):
+    with marline.init(restartable_cluster.address, token=restartable_cluster.token, runtime_env=env):
         assert marline.get(used.remote()) == ("from the folder", 42)
         for _ in range(2):
-            loses_everything(restartable)
+            loses_everything(restartable_cluster)
             assert marline.get(used.remote(), timeout=PATIENCE) == ("from the folder", 42)
             assert marline.get(Unused.remote().use.remote(), timeout=PATIENCE) == ("from the folder", 42)
         (folder / "note").write_text("it changed")
-        loses_everything(restartable)
+        loses_everything(restartable_cluster)
         assert marline.get(used.remote(), timeout=PATIENCE) == ("it changed", 42)
 
 
 def test_the_address_may_be_in_the_environment(
-    separate: Separate, scripts: list[Script], tmp_path: Path
+    separate: SeparateCluster, scripts: list[Script], tmp_path: Path
 ) -> None:
     file = tmp_path / "token"
     file.write_text(separate.token)
     environment = {"MARLINE_ADDRESS": separate.address, "MARLINE_TOKEN_FILE": str(file)}
-    look = "say(marline.get(nap.remote(0)) > 0, [node['NodeManagerAddress'][:5] for node in marline.nodes()])"
+    look = "addresses = [node['NodeManagerAddress'][:5] for node in marline.nodes()]\n"
+    look += "print_line(marline.get(nap.remote(0)) > 0, addresses)"
     for init in ("marline.init()", "", "marline.init('local', num_cpus=1)"):
         scripts.append(Script(f"{init}\n{look}", **environment))
-    told = [script.line() for script in scripts]
-    assert told == ["True ['127.0']", "True ['127.0']", "True ['unix:']"]
+    lines = [script.line() for script in scripts]
+    assert lines == ["True ['127.0']", "True ['127.0']", "True ['unix:']"]
 
 
 def test_a_token_file_that_is_not_there_is_named(
-    separate: Separate, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    separate: SeparateCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("MARLINE_TOKEN_FILE", str(tmp_path / "none"))
     with pytest.raises(marline.DeniedError, match=r"MARLINE_TOKEN_FILE names: .*none"):
@@ -352,7 +378,7 @@ def test_a_token_file_that_is_not_there_is_named(
 
 
 @pytest.mark.parametrize("address", ["nonsense", "host:port", ":", "127.0.0.1:99999", "ray://host:1"])
-def test_what_is_no_address_is_said_at_once(address: str) -> None:
-    with pytest.raises(ValueError, match="is no address: expected HOST:PORT or unix:/path"):
+def test_an_invalid_address_is_refused_at_once(address: str) -> None:
+    with pytest.raises(ValueError, match="is not an address: expected HOST:PORT or unix:/path"):
         marline.init(address)
     assert not marline.is_initialized()

@@ -1,5 +1,8 @@
-"""Large values and the nodes they are on: what is durable outlives them, what a leaving node has alone is
-moved, and work goes where its arguments are."""
+"""Large values and the nodes that store them.
+
+A durable value outlives its node. A node that leaves moves the values of which it has the only
+copy. Work runs on the node that has its arguments.
+"""
 
 from __future__ import annotations
 
@@ -13,10 +16,10 @@ import cloudpickle
 import marline
 import numpy as np
 import pytest
-from conftest import Separate, until
-from store import driven, needs_root, resize, small_disk
+from conftest import SeparateCluster, wait_until
+from store import joined_cluster, needs_root, resize, small_disk
 
-# Workers elsewhere cannot import it.
+# Workers of a separate cluster cannot import this module.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
 MB = 1_000_000
@@ -25,7 +28,7 @@ Array = np.ndarray[Any, np.dtype[np.uint8]]
 
 
 def pattern(seed: int, size: int = MB) -> Array:
-    """Bytes of which no two seeds have the same."""
+    """Returns bytes that no other seed has."""
     return ((np.arange(size, dtype=np.uint64) * 2654435761 + seed) >> 7).astype(np.uint8)
 
 
@@ -41,7 +44,7 @@ def is_pattern(value: Array, seed: int) -> bool:
 
 @marline.remote
 def node(*_: Any) -> int:
-    return os.getppid()  # Executors of one node are forks of one process.
+    return os.getppid()  # The fork server, of which each node has one.
 
 
 @marline.remote
@@ -87,9 +90,12 @@ async def make_all_async(seeds: list[int]) -> AsyncIterator[Array]:
 
 
 class Nodes:
-    """A controller, and workers by name, each with a store of its own."""
+    """A cluster whose workers have names, and a store each.
 
-    def __init__(self, folder: Path, cluster: Separate) -> None:
+    Durable values go to the folder `saved`.
+    """
+
+    def __init__(self, folder: Path, cluster: SeparateCluster) -> None:
         self.saved = folder / "saved"
         self.saved.mkdir()
         self.cluster = cluster
@@ -108,7 +114,7 @@ class Nodes:
         worker.wait()
 
     def leave(self, name: str) -> None:
-        """Has it finish what it has, and go."""
+        """Ends a worker with SIGTERM: it finishes its work and leaves."""
         worker = self.workers.pop(name)
         worker.terminate()
         assert worker.wait(60) == 0
@@ -119,7 +125,7 @@ class Nodes:
 
 @pytest.fixture
 def nodes(tmp_path: Path) -> Iterator[Nodes]:
-    with driven(lambda: Separate(tmp_path / "run")) as cluster:
+    with joined_cluster(lambda: SeparateCluster(tmp_path / "run")) as cluster:
         yield Nodes(tmp_path, cluster)
 
 
@@ -140,7 +146,7 @@ def test_what_is_durable_outlives_its_node(nodes: Nodes) -> None:
     items = list(maker.some.remote(2))
     fleeting = maker.give.remote(5)
     marline.wait([*values, fleeting], num_returns=5)
-    assert len(nodes.files()) == 6, "they are saved before their references are given"
+    assert len(nodes.files()) == 6, "durable values are saved before their references are given out"
     nodes.add_durable("right")
     nodes.kill("left")
     for seed, value in enumerate(values, 1):
@@ -151,9 +157,9 @@ def test_what_is_durable_outlives_its_node(nodes: Nodes) -> None:
     with pytest.raises(marline.ObjectLostError, match=r"worker .* was lost"):
         marline.get(fleeting)
     del put, value, item, items, values[1:]
-    until("what nobody holds is erased", lambda: len(nodes.files()) == 1)
+    wait_until("values without a holder are erased", lambda: len(nodes.files()) == 1)
     values.clear()
-    until("and the last one", lambda: not list(nodes.saved.iterdir()))
+    wait_until("the last value is erased", lambda: not list(nodes.saved.iterdir()))
 
 
 def test_items_that_come_all_together_are_durable_too(nodes: Nodes) -> None:
@@ -166,7 +172,7 @@ def test_items_that_come_all_together_are_durable_too(nodes: Nodes) -> None:
         async_maker.all.options(num_returns="dynamic", durable=True).remote(seeds=[6, 7]),
     ]
     items = [item for refs in marline.get(collected) for item in refs]
-    assert len(nodes.files()) == len(items) == 8, "they are saved before their references are given"
+    assert len(nodes.files()) == len(items) == 8, "items are saved before their references are given out"
     fleeting = marline.get(
         [
             make_all.options(**at("left")).remote([8, 9]),
@@ -174,7 +180,7 @@ def test_items_that_come_all_together_are_durable_too(nodes: Nodes) -> None:
             async_maker.all.options(num_returns="dynamic").remote([8, 9]),
         ]
     )
-    assert len(nodes.files()) == 8, "others are not"
+    assert len(nodes.files()) == 8, "items that are not durable are not saved"
     nodes.add_durable("right")
     nodes.kill("left")
     for seed, item in enumerate(items):
@@ -184,7 +190,7 @@ def test_items_that_come_all_together_are_durable_too(nodes: Nodes) -> None:
         with pytest.raises(marline.ObjectLostError):
             marline.get(list(refs))
     del collected, items, item
-    until("what nobody holds is erased", lambda: not nodes.files())
+    wait_until("values without a holder are erased", lambda: not nodes.files())
 
 
 def test_what_is_durable_comes_back_when_no_worker_was_there(nodes: Nodes) -> None:
@@ -196,10 +202,10 @@ def test_what_is_durable_comes_back_when_no_worker_was_there(nodes: Nodes) -> No
     del other
     nodes.add_durable("right")
     assert marline.get(waits)
-    until("the other is erased by whoever can", lambda: len(nodes.files()) == 1)
+    wait_until("the new worker erases the released value", lambda: len(nodes.files()) == 1)
 
 
-def test_what_was_saved_and_is_damaged_is_noticed(nodes: Nodes) -> None:
+def test_damage_to_a_saved_value_is_noticed(nodes: Nodes) -> None:
     nodes.add_durable("left")
     put = marline.put(pattern(1), durable=True)
     made = make.options(durable=True).remote(2)
@@ -212,7 +218,7 @@ def test_what_was_saved_and_is_damaged_is_noticed(nodes: Nodes) -> None:
     nodes.kill("left")
     with pytest.raises(marline.ObjectLostError, match="is not what was written"):
         marline.get(put)
-    assert (marline.get(made) == pattern(2)).all(), "it is made anew"
+    assert (marline.get(made) == pattern(2)).all(), "a result is computed again"
 
 
 @pytest.fixture
@@ -222,7 +228,7 @@ def small_folder(tmp_path: Path) -> Iterator[Path]:
 
 
 @needs_root
-def test_a_folder_that_is_full_is_said_and_used_again_when_it_is_not(
+def test_a_full_durable_folder_is_reported_and_used_again_when_it_has_room(
     small_folder: Path, nodes: Nodes
 ) -> None:
     nodes.add("left", "--durable-dir", str(small_folder))
@@ -235,11 +241,14 @@ def test_a_folder_that_is_full_is_said_and_used_again_when_it_is_not(
             marline.put(pattern(2, size), durable=True)
     with pytest.raises(marline.ExhaustedError, match=full):
         marline.get(make.options(durable=True, max_retries=0).remote(3, size))
-    assert len(nodes.files()) == 1, "nothing is left of what could not be saved"
-    until("nor in the store", lambda: marline.object_stores()[0]["used"] < size + MB)
+    assert len(nodes.files()) == 1, "values that could not be saved leave no file"
+    wait_until(
+        "the store has dropped what could not be saved",
+        lambda: marline.object_stores()[0]["used"] < size + MB,
+    )
     kept.append(marline.put(pattern(2, MB), durable=True))
     assert (marline.get(marline.put(pattern(4, size))) == pattern(4, size)).all(), (
-        "what is not durable is put"
+        "a value that is not durable can still be put"
     )
     resize(small_folder, "100m")
     kept.append(marline.put(pattern(3, size), durable=True))
@@ -251,7 +260,7 @@ def test_a_folder_that_is_full_is_said_and_used_again_when_it_is_not(
         value = marline.get(ref)
         assert (value == pattern(seed, len(value))).all()
     del kept, ref
-    until("what nobody holds is erased", lambda: not nodes.files())
+    wait_until("values without a holder are erased", lambda: not nodes.files())
 
 
 def test_nothing_is_durable_where_there_is_no_folder(nodes: Nodes) -> None:
@@ -267,19 +276,19 @@ def test_nothing_is_durable_where_there_is_no_folder(nodes: Nodes) -> None:
 
 
 def test_a_folder_that_takes_no_files_is_refused_at_the_start(nodes: Nodes, tmp_path: Path) -> None:
-    with pytest.raises(ValueError):  # It says nothing on its standard output.
+    with pytest.raises(ValueError):  # The worker prints no JSON line: it exits.
         nodes.add("left", "--durable-dir", str(tmp_path / "nowhere"))
     assert nodes.cluster.processes[-1].wait(60) == 2
 
 
-def test_a_cluster_of_this_process_alone_has_nothing_to_outlive() -> None:
+def test_an_embedded_cluster_accepts_durable_values_without_a_folder() -> None:
     with marline.init(num_cpus=2):
         assert (marline.get(marline.put(pattern(1), durable=True)) == pattern(1)).all()
         assert (marline.get(make.options(durable=True).remote(2)) == pattern(2)).all()
 
 
-def test_what_was_saved_goes_with_its_cluster(tmp_path: Path) -> None:
-    nodes = Nodes(tmp_path, Separate(tmp_path / "run"))
+def test_saved_values_are_erased_with_their_cluster(tmp_path: Path) -> None:
+    nodes = Nodes(tmp_path, SeparateCluster(tmp_path / "run"))
     try:
         nodes.add_durable("left")
         with marline.init(nodes.cluster.address, token=nodes.cluster.token):

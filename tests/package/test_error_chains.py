@@ -1,4 +1,4 @@
-"""Exceptions arrive with what belongs to them: groups, causes, contexts, notes."""
+"""Exceptions arrive with their groups, causes, contexts, notes and tracebacks."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.usefixtures("cluster")
 
 
 def failure(function: Any) -> Any:
-    """What arrives when a function has failed."""
+    """Runs a function that fails in a task. Returns the exception that arrives."""
     with pytest.raises(BaseException) as caught:
         marline.get(marline.remote(function).remote())
     return caught.value

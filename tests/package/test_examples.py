@@ -1,4 +1,4 @@
-"""The examples, run as people run them: by name, from a shell, here and on a cluster."""
+"""The examples run as users start them: by name, from a shell, embedded and on a cluster."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from conftest import PATIENCE, Separate, descendants, until, up
+from conftest import PATIENCE, SeparateCluster, descendants, marline_up, wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = sorted(path.name for path in (ROOT / "examples").glob("*.py"))
 
 
 class Shell:
-    """Where examples are started: the environment, and which cluster they are told of."""
+    """Starts examples with this environment. `words` are the options that name a cluster."""
 
     def __init__(self, environment: dict[str, str], *words: str) -> None:
         self.environment = environment
@@ -26,7 +26,7 @@ class Shell:
 
     def start(self, example: str, *words: str) -> subprocess.Popen[str]:
         command = [sys.executable, f"examples/{example}", *words, *self.words]
-        # In a group of its own, as a shell starts what is typed.
+        # In a process group of its own, as a shell starts a command.
         return subprocess.Popen(
             command,
             cwd=ROOT,
@@ -35,7 +35,8 @@ class Shell:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             start_new_session=True,
-            # Whoever runs these tests may ignore interrupts: a job in the background does.
+            # The tests may run as a background job, which ignores SIGINT. The example must not
+            # inherit that.
             preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
         )
 
@@ -51,26 +52,27 @@ class Shell:
 
 @pytest.fixture(params=["embedded", "separate", "up"])
 def shell(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shell]:
-    """A shell whose examples are clusters themselves, or join a controller and a worker, or `marline up`."""
+    """A shell whose examples embed a cluster, or join a separate one, or that of `marline up`."""
     before = descendants(os.getpid())
     if request.param == "embedded":
         yield Shell(dict(os.environ))
     elif request.param == "up":
-        with up(tmp_path_factory.mktemp("run")) as running:
+        with marline_up(tmp_path_factory.mktemp("run")) as running:
             yield Shell(running.environment, "--address", "auto")
     else:
-        separate = Separate(tmp_path_factory.mktemp("run"))
+        separate = SeparateCluster(tmp_path_factory.mktemp("run"))
         try:
             separate.worker("--cpus", "2")
-            # Its token is found by its address: it runs on this machine, for this user.
+            # The cluster runs on this machine for this user: the examples find its token by its
+            # address.
             yield Shell(separate.environment, "--address", separate.address)
         finally:
             separate.end()
-    until("nothing is left", lambda: not (descendants(os.getpid()) - before))
+    wait_until("every process of the cluster has ended", lambda: not (descendants(os.getpid()) - before))
 
 
 def figures(pattern: str, out: str) -> tuple[float, ...]:
-    """The numbers in a line that was printed."""
+    """Returns the numbers that the groups of a pattern match in the output."""
     found = re.search(pattern, out)
     assert found, f"{pattern!r} is not in:\n{out}"
     return tuple(float(number) for number in found.groups())
@@ -96,7 +98,7 @@ def test_pipeline_loses_nothing(shell: Shell) -> None:
     assert figures(r"(\d+) orders of", out) == (9_000_000,)
     assert "a plain loop has the same result" in out
     orders, memory, spilled = figures(r"(\d+) MB of orders, memory for (\d+) MB; (\d+) MB went", out)
-    assert spilled >= orders - memory, "the rest is somewhere"
+    assert spilled >= orders - memory, "orders that memory cannot hold were spilled"
     assert shell.words or memory == 40
 
 
@@ -108,8 +110,8 @@ def test_an_array_is_shared_by_four_tasks_without_a_copy(shell: Shell) -> None:
     assert all(int(grown) < 40 and int(shared) >= 400 for grown, shared in readers)
 
 
-def test_an_array_that_is_too_large_is_made_smaller_and_said_so(tmp_path: Path) -> None:
-    with up(tmp_path, "--object-store-memory", "200MB") as running:
+def test_the_shared_array_example_says_that_it_makes_a_smaller_array(tmp_path: Path) -> None:
+    with marline_up(tmp_path, "--object-store-memory", "200MB") as running:
         out = Shell(running.environment, "--address", "auto").run("shared_array.py")
     assert "1000 MB are more than what fits into the store of each worker: it is 180 MB here" in out
     assert "every sum is right, and no process has a copy" in out
@@ -126,11 +128,14 @@ def test_ctrl_c_ends_an_example_quietly(shell: Shell, example: str) -> None:
     before = descendants(os.getpid())
     process = shell.start(example)
     try:
-        # It has begun: a cluster of its own has processes; on another one, it says something.
+        # Wait until the example runs. With an embedded cluster it has child processes. On another
+        # cluster it prints a line.
         if shell.words:
             assert process.stdout is not None and process.stdout.readline()
         else:
-            until("it has begun", lambda: len(descendants(os.getpid()) - before) > 1)
+            wait_until(
+                "the example has started a cluster", lambda: len(descendants(os.getpid()) - before) > 1
+            )
         os.killpg(process.pid, signal.SIGINT)
         _, err = process.communicate(timeout=PATIENCE)
     finally:

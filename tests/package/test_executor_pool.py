@@ -1,4 +1,4 @@
-"""``marline.Executor``: what ``concurrent.futures`` and asyncio ask of an executor."""
+"""`marline.Executor` does what `concurrent.futures` and asyncio expect of an executor."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from pathlib import Path
 import cloudpickle
 import marline
 import pytest
-from conftest import PATIENCE, until
+from conftest import PATIENCE, wait_until
 
 pytestmark = pytest.mark.usefixtures("cluster")
-# Workers elsewhere cannot import this module.
+# Workers of a separate cluster cannot import this module.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
 
@@ -59,7 +59,7 @@ def test_exceptions_arrive_as_themselves() -> None:
         assert isinstance(future.exception(), ValueError)
 
 
-def test_what_cannot_be_pickled_is_an_exception_of_the_future() -> None:
+def test_the_future_fails_if_an_argument_cannot_be_pickled() -> None:
     with marline.Executor() as executor:
         with pytest.raises(TypeError, match="pickle"):
             executor.submit(nap, threading.Lock()).result(PATIENCE)  # type: ignore[arg-type]
@@ -89,35 +89,35 @@ def test_wait_and_as_completed_take_its_futures() -> None:
         assert sorted(came) == [n * n for n in range(20)]
 
 
-def test_a_running_one_is_cancelled(tmp_path: Path) -> None:
+def test_a_running_call_is_cancelled(tmp_path: Path) -> None:
     executor = marline.Executor()
     future = executor.submit(begin_and_nap, tmp_path / "began")
-    until("it runs", (tmp_path / "began").exists)
+    wait_until("the call runs", (tmp_path / "began").exists)
     assert future.running()
     assert future.cancel()
     assert future.cancelled()
     assert future.done()
-    assert future.cancel()  # Again changes nothing.
+    assert future.cancel()  # A second cancel changes nothing.
     with pytest.raises(concurrent.futures.CancelledError):
         future.result(PATIENCE)
     done, _ = concurrent.futures.wait([future], timeout=PATIENCE)
     assert done == {future}
-    executor.shutdown()  # It waits for the task: far less than it would have taken.
+    executor.shutdown()  # It waits for the task, which ends early since it is cancelled.
 
 
-def test_cancel_wakes_who_waits(tmp_path: Path) -> None:
+def test_cancel_wakes_as_completed(tmp_path: Path) -> None:
     with marline.Executor() as executor:
         future = executor.submit(begin_and_nap, tmp_path / "began")
-        until("it runs", (tmp_path / "began").exists)
+        wait_until("the call runs", (tmp_path / "began").exists)
         threading.Timer(0.05, future.cancel).start()
-        assert [one.cancelled() for one in concurrent.futures.as_completed([future], PATIENCE)] == [True]
+        assert [done.cancelled() for done in concurrent.futures.as_completed([future], PATIENCE)] == [True]
 
 
-def test_a_waiting_one_is_cancelled_and_never_runs(tmp_path: Path) -> None:
+def test_a_waiting_call_is_cancelled_and_never_runs(tmp_path: Path) -> None:
     with marline.Executor(max_workers=1) as executor:
         first = executor.submit(begin_and_nap, tmp_path / "first")
         second = executor.submit(begin_and_nap, tmp_path / "second")
-        until("the first runs", (tmp_path / "first").exists)
+        wait_until("the first runs", (tmp_path / "first").exists)
         assert not second.running()
         assert second.cancel()
         assert first.cancel()
@@ -125,7 +125,7 @@ def test_a_waiting_one_is_cancelled_and_never_runs(tmp_path: Path) -> None:
     assert not (tmp_path / "second").exists()
 
 
-def test_a_finished_one_is_not_cancelled() -> None:
+def test_a_finished_call_is_not_cancelled() -> None:
     with marline.Executor() as executor:
         future = executor.submit(nap, 0)
         assert future.result(PATIENCE) == 0
@@ -135,7 +135,7 @@ def test_a_finished_one_is_not_cancelled() -> None:
 
 def test_max_workers_bounds_how_many_run(tmp_path: Path) -> None:
     def alone(folder: Path) -> bool:
-        (folder / "busy").mkdir()  # It fails if another is there.
+        (folder / "busy").mkdir()  # This fails while another call runs.
         time.sleep(0.01)
         (folder / "busy").rmdir()
         return True
@@ -205,7 +205,7 @@ def test_a_block_that_fails_cancels_what_it_submitted_and_sees_its_end(
     with pytest.raises(error), marline.Executor(max_workers=1) as executor:
         running = executor.submit(nap_and_tell, tmp_path)
         queued = executor.submit(begin_and_nap, tmp_path / "queued")
-        until("it has begun", (tmp_path / "begun").exists)
+        wait_until("the first call runs", (tmp_path / "begun").exists)
         raise error
     assert running.cancelled() and queued.cancelled()
     assert (tmp_path / "ended").exists()
@@ -214,7 +214,7 @@ def test_a_block_that_fails_cancels_what_it_submitted_and_sees_its_end(
         executor.submit(nap, 0)
 
 
-def test_asyncio_runs_in_it_and_cancels(tmp_path: Path) -> None:
+def test_asyncio_runs_and_cancels_calls_in_an_executor(tmp_path: Path) -> None:
     async def main(executor: marline.Executor) -> None:
         loop = asyncio.get_running_loop()
         assert await asyncio.gather(*(loop.run_in_executor(executor, nap, 0) for _ in range(5))) == [0] * 5
@@ -255,7 +255,7 @@ def test_a_remote_function_means_the_plain_one() -> None:
         assert list(executor.map(square, [1, 2, 3])) == [1, 4, 9]
 
 
-def test_what_it_cannot_do_is_said_at_once() -> None:
+def test_an_executor_refuses_at_once_what_it_cannot_do() -> None:
     with marline.Executor() as executor:
         with pytest.raises(TypeError, match=r"submit\(\) takes a function, not int"):
             executor.submit(5)  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""Executors: how many there are, what they run, what they read, what is kept of what they print."""
+"""Executors: how many run, which work shares them, what they load, how their output is kept."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from typing import Any
 import cloudpickle
 import marline
 import pytest
-from conftest import PATIENCE, Separate, descendants, until
+from conftest import PATIENCE, SeparateCluster, descendants, wait_until
 
-# Workers elsewhere cannot import this module.
+# Workers of a separate cluster cannot import this module.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
 
@@ -30,10 +30,10 @@ class Sitter:
 
 
 def executors() -> set[int]:
-    """The processes that a server of forks has made."""
+    """Returns the processes that fork servers have forked."""
     family = descendants(os.getpid())
-    servers = {one for one in family if is_server(one)}
-    return set().union(*(descendants(one) for one in servers))
+    servers = {pid for pid in family if is_server(pid)}
+    return set().union(*(descendants(server) for server in servers))
 
 
 def is_server(pid: int) -> bool:
@@ -44,13 +44,13 @@ def is_server(pid: int) -> bool:
 
 
 def test_as_many_as_there_are_cpus_are_started_ahead(cluster: str, tmp_path: Path) -> None:
-    until("two wait for work", lambda: len(executors()) == 2)
+    wait_until("two executors wait for work", lambda: len(executors()) == 2)
     ahead = executors()
 
     @marline.remote
     def meet() -> int:
         (tmp_path / str(os.getpid())).touch()
-        while len(os.listdir(tmp_path)) < 2:  # Until another executor does the same.
+        while len(os.listdir(tmp_path)) < 2:  # Until another executor runs this task, too.
             time.sleep(0.002)
         return os.getpid()
 
@@ -67,7 +67,7 @@ def test_tasks_share_executors_and_an_actor_has_its_own(cluster: str) -> None:
 
 
 class Noting:
-    """A function that notes where it is read."""
+    """A function that writes down each process in which it is unpickled. It returns its process."""
 
     def __init__(self, file: Path) -> None:
         self.file = file
@@ -81,20 +81,20 @@ class Noting:
         return os.getpid()
 
 
-def test_what_only_some_need_is_imported_once_for_all_that_come_later(cluster: str) -> None:
+def test_later_executors_start_with_the_optional_modules_imported(cluster: str) -> None:
     @marline.remote
     class Looker:
         def has(self, name: str) -> bool:
             return name in sys.modules
 
-    # Those that were started ahead may not have it.
+    # Executors that were started ahead may not have asyncio yet.
     kept: list[Any] = []
 
     def later() -> bool:
         kept.append(Looker.remote())
         return bool(marline.get(kept[-1].has.remote("asyncio")))
 
-    until("an executor comes with asyncio", later)
+    wait_until("an executor starts with asyncio imported", later)
     assert marline.get(kept[-1].has.remote("cloudpickle"))
 
 
@@ -103,23 +103,23 @@ def test_a_function_is_read_once_however_often_it_is_used(cluster: str, tmp_path
     first, second = marline.remote(Noting(file)), marline.remote(Noting(file))
     ran = set(marline.get([function.remote() for _ in range(50) for function in (first, second)]))
     read = file.read_text().split()
-    assert len(read) == len(set(read)), "the second is the same code"
-    assert {int(one) for one in read} == ran
+    assert len(read) == len(set(read)), "an executor reads equal code of two functions once"
+    assert {int(pid) for pid in read} == ran
 
 
 @pytest.fixture
-def separate(tmp_path: Path) -> Iterator[Separate]:
+def separate(tmp_path: Path) -> Iterator[SeparateCluster]:
     before = descendants(os.getpid())
-    started = Separate(tmp_path / "run")
+    started = SeparateCluster(tmp_path / "run")
     try:
         yield started
     finally:
         marline.shutdown()
         started.end()
-    until("nothing is left", lambda: not (descendants(os.getpid()) - before))
+    wait_until("every process of the cluster has ended", lambda: not (descendants(os.getpid()) - before))
 
 
-def test_an_executor_that_may_not_have_so_much_memory_is_told_and_goes_on(separate: Separate) -> None:
+def test_an_executor_that_may_not_have_so_much_memory_is_told_and_goes_on(separate: SeparateCluster) -> None:
     separate.worker("--cpus", "1", "--executor-memory", "1GiB")
     marline.init(separate.address, token=separate.token)
 
@@ -131,10 +131,10 @@ def test_an_executor_that_may_not_have_so_much_memory_is_told_and_goes_on(separa
     with pytest.raises(MemoryError) as caught:
         marline.get(take.remote(2 << 30))
     assert isinstance(caught.value, marline.TaskError)
-    assert marline.get(take.remote(1 << 20)) == (1 << 20, before), "it is the same executor"
+    assert marline.get(take.remote(1 << 20)) == (1 << 20, before), "the same executor goes on"
 
 
-def test_what_each_attempt_printed_is_kept(separate: Separate, tmp_path: Path) -> None:
+def test_what_each_attempt_printed_is_kept(separate: SeparateCluster, tmp_path: Path) -> None:
     separate.worker("--cpus", "1")
     marline.init(separate.address, token=separate.token, log_to_driver=False)
     file = tmp_path / "tried"
@@ -157,4 +157,4 @@ def test_what_each_attempt_printed_is_kept(separate: Separate, tmp_path: Path) -
             command, env=separate.environment, capture_output=True, text=True, check=True
         ).stdout
 
-    until(lambda: f"both are kept: {logs()!r}", lambda: "this is attempt 2" in logs())
+    wait_until(lambda: f"the log has attempt 2: {logs()!r}", lambda: "this is attempt 2" in logs())

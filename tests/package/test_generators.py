@@ -1,4 +1,4 @@
-"""Generators: items that come while their task runs, each as a reference."""
+"""Generators: a streaming task gives out each item as a reference while it runs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from typing import Any
 
 import marline
 import pytest
-from conftest import Script, until
+from conftest import Script, wait_until
 
 pytestmark = pytest.mark.usefixtures("cluster")
 
@@ -75,7 +75,10 @@ class AsyncCounter:
 
 @marline.remote(num_returns="streaming", max_unconsumed=2)
 def tells(file: str) -> Iterator[int]:
-    """Counts, and says how far it is; says so when it is closed. The methods above do the same."""
+    """Counts, writes each number to the file, and "closed" when it is closed.
+
+    So do the methods `tell`.
+    """
     try:
         for i in itertools.count():
             Path(file).write_text(str(i))
@@ -115,7 +118,7 @@ def test_items_come_in_order_and_then_the_end(kind: str) -> None:
     assert asyncio.run(later()) == list(range(200))
 
 
-def test_a_value_has_come_when_its_reference_is_given() -> None:
+def test_a_value_has_arrived_when_its_reference_is_given_out() -> None:
     @marline.remote(num_returns="streaming")
     def slow(gate: str) -> Iterator[str]:
         yield "first"
@@ -129,7 +132,7 @@ def test_a_value_has_come_when_its_reference_is_given() -> None:
     assert first.task_id() == generator.task_id()
 
 
-def test_what_is_iterated_may_be_anything_that_can_be() -> None:
+def test_a_streaming_task_may_return_anything_that_can_be_iterated() -> None:
     stream = marline.remote(num_returns="streaming")
     assert values(stream(lambda: [1, 2]).remote()) == [1, 2]
     assert values(stream(lambda: "ab").remote()) == ["a", "b"]
@@ -140,7 +143,7 @@ def test_what_is_iterated_may_be_anything_that_can_be() -> None:
     assert values(stream(later).remote()) == [1, 2]
 
 
-def test_an_exception_is_raised_after_the_items_before_it_and_then_it_is_over() -> None:
+def test_an_exception_is_raised_after_the_items_before_it_and_ends_the_stream() -> None:
     def fail(n: int) -> Iterator[int]:
         yield from range(n)
         raise LookupError("no more")
@@ -168,7 +171,7 @@ def test_an_exception_is_raised_after_the_items_before_it_and_then_it_is_over() 
         assert "no more" in str(raised.value)
         with pytest.raises(StopIteration):
             next(generator)
-        assert marline.get(refs) == list(range(100)), "they stay"
+        assert marline.get(refs) == list(range(100)), "earlier items stay available"
 
 
 TELLERS: dict[str, Callable[[str], marline.ObjectRefGenerator]] = {
@@ -179,39 +182,43 @@ TELLERS: dict[str, Callable[[str], marline.ObjectRefGenerator]] = {
 }
 
 
-def said(file: Path) -> str:
+def progress(file: Path) -> str:
+    """Returns what the generator wrote last."""
     return file.read_text() if file.exists() else ""
 
 
 @pytest.mark.parametrize("kind", TELLERS)
 def test_a_slow_consumer_holds_up_the_producer_and_leaving_ends_it(kind: str, tmp_path: Path) -> None:
-    file = tmp_path / "told"
+    file = tmp_path / "progress"
     generator = TELLERS[kind](str(file))
-    until("two are made", lambda: said(file) == "1")
+    wait_until("two items are made", lambda: progress(file) == "1")
     ref = next(generator)
-    until("there is room for one more", lambda: said(file) == "2")
+    wait_until("a third item is made", lambda: progress(file) == "2")
     last = [next(generator) for _ in range(10)][-1]
-    until("there is room for as many more", lambda: said(file) == "12")
+    wait_until("ten more items are made", lambda: progress(file) == "12")
     del generator
     gc.collect()
-    until("it is closed", lambda: said(file) == "closed")
-    assert marline.get([ref, last]) == [0, 10], "what was taken stays"
+    wait_until("the generator is closed", lambda: progress(file) == "closed")
+    assert marline.get([ref, last]) == [0, 10], "items that were taken stay"
 
 
-def test_closing_cancels_and_what_was_not_taken_is_let_go(tmp_path: Path) -> None:
-    file = tmp_path / "told"
+def test_closing_cancels_the_task_and_releases_items_that_were_not_taken(tmp_path: Path) -> None:
+    file = tmp_path / "progress"
     before = marline._session.status().kept()
     generator = tells.remote(str(file))
     ref = next(generator)
-    until("some are made", lambda: said(file) not in ("", "0"))
+    wait_until("some items are made", lambda: progress(file) not in ("", "0"))
     generator.close()
     generator.close()
     assert list(generator) == []
-    until("it is closed", lambda: said(file) == "closed")
+    wait_until("the generator is closed", lambda: progress(file) == "closed")
     assert marline.get(ref) == 0
     del ref, generator
-    # The code of the function stays, as long as the function does.
-    until("nothing else is kept", lambda: marline._session.status().kept()[0] <= before[0] + 1)
+    # The session holds the code of a function as long as the function exists.
+    wait_until(
+        "no value is held except the function's code",
+        lambda: marline._session.status().kept()[0] <= before[0] + 1,
+    )
 
 
 def test_a_stream_that_is_cancelled_raises_after_what_came() -> None:
@@ -225,7 +232,7 @@ def test_a_stream_that_is_cancelled_raises_after_what_came() -> None:
 
 def test_an_actor_goes_on_after_a_stream_was_left(tmp_path: Path) -> None:
     actor = Counter.remote()
-    generator = actor.tell.remote(str(tmp_path / "told"))
+    generator = actor.tell.remote(str(tmp_path / "progress"))
     next(generator)
     del generator
     assert marline.get(actor.one.remote()) == 1
@@ -239,7 +246,7 @@ def test_a_producer_that_waits_keeps_no_cpu_from_others() -> None:
 
     generators = [count.options(max_unconsumed=1).remote(10) for _ in range(2)]
     firsts = [next(generator) for generator in generators]
-    # Both CPUs are the producers', which wait.
+    # Both producers wait for a consumer: they have given back their CPUs.
     assert marline.get([square.remote(n) for n in range(20)]) == [n * n for n in range(20)]
     assert marline.get(firsts) == [0, 0]
     assert [values(generator) for generator in generators] == [list(range(1, 10))] * 2
@@ -260,7 +267,7 @@ def test_items_may_be_large_and_may_have_references_in_them() -> None:
             yield {"ref": marline.put(n), "bytes": bytes([n]) * 1_000_000}
 
     generator = make.remote()
-    del generator  # Nothing of it was wanted.
+    del generator  # No item of it is taken.
     refs = list(make.remote())
     items = marline.get(refs)
     del refs
@@ -297,17 +304,19 @@ def test_a_stream_whose_executor_is_killed_goes_on_where_it_was(tmp_path: Path) 
             actor = marline.remote(Risky).options(max_restarts=-1, max_task_retries=-1).remote()
             method = actor.run.options(num_returns="streaming", max_unconsumed=7)
             generator = method.remote(str(folder), 100)
-        refs = list(generator)  # All of them are held to the end: what is given again takes nothing away.
+        refs = list(
+            generator
+        )  # All are held to the end: the second attempt must not replace items of the first.
         items = marline.get(refs)
         assert [i for i, _, _ in items] == list(range(100))
         assert all(set(data) == {i} for i, _, data in items)
         assert len({pid for _, pid, _ in items}) >= 2 and len(os.listdir(folder)) == 3
 
 
-def test_a_stream_that_may_not_run_again_ends_with_how_it_was_lost() -> None:
+def test_a_stream_without_retries_ends_with_the_loss_of_its_executor() -> None:
     def die(n: int) -> Iterator[int]:
         yield from range(n)
-        time.sleep(0.05)  # What was given is on its way.
+        time.sleep(0.05)  # Lets the items leave the process.
         os.kill(os.getpid(), signal.SIGKILL)
 
     generator = marline.remote(die).options(num_returns="streaming", max_retries=0).remote(3)
@@ -361,7 +370,7 @@ def test_dynamic_gives_references_to_all_items_at_the_end() -> None:
     assert marline.get(lengths.remote(marline.remote(num_returns="dynamic")(some).remote(3))) == [1, 1, 1]
 
 
-def test_what_cannot_be_iterated_is_said() -> None:
+def test_a_streaming_task_that_returns_no_iterable_fails() -> None:
     for returns in ("streaming", "dynamic"):
         task = marline.remote(lambda: 7).options(num_returns=returns)
         with pytest.raises(TypeError, match="one int was returned, which cannot be iterated: yield them"):
@@ -382,7 +391,7 @@ def test_an_item_that_cannot_be_pickled_is_named() -> None:
         next(generator)
 
 
-def test_misuse_is_said() -> None:
+def test_misuse_of_generators_is_refused() -> None:
     generator = count.remote(1)
     with pytest.raises(TypeError, match="only the process that made the call takes its items"):
         pickle.dumps(generator)
@@ -401,40 +410,40 @@ def test_misuse_is_said() -> None:
     for wrong in (0, -1, 2**20):
         with pytest.raises(ValueError, match=r"max_unconsumed is .*: it is a whole number"):
             count.options(max_unconsumed=wrong)
-    with pytest.raises(TypeError, match="num_returns is for functions and classes of one's own"):
+    with pytest.raises(TypeError, match="num_returns is for your own functions and classes"):
         marline.function("python:math.hypot", num_returns="streaming")
 
 
 def test_a_timeout_ends_a_stream(tmp_path: Path) -> None:
-    generator = tells.options(timeout=0.2, max_retries=0).remote(str(tmp_path / "told"))
+    generator = tells.options(timeout=0.2, max_retries=0).remote(str(tmp_path / "progress"))
     with pytest.raises(marline.GetTimeoutError, match="timeout"):
         values(generator)
     assert list(generator) == []
 
 
 def test_when_the_consumer_dies_the_producer_ends(tmp_path: Path, scripts: list[Script]) -> None:
-    address, token = marline._session._at or ("", None)
-    file = tmp_path / "told"
+    address, token = marline._session._address_and_token or ("", None)
+    file = tmp_path / "progress"
     source = f"""
 import itertools
 @marline.remote(num_returns="streaming", max_unconsumed=2)
 def tells(file):
     for i in itertools.count():
-        with open(file, "w") as told:
-            told.write(f"{{i}} {{os.getpid()}}")
+        with open(file, "w") as progress:
+            progress.write(f"{{i}} {{os.getpid()}}")
         yield i
 
 marline.init({address!r}, token={token!r})
 generator = tells.remote({str(file)!r})
-say(marline.get(next(generator)))
-told()
+print_line(marline.get(next(generator)))
+wait_for_resume()
 """
     script = Script(source)
     scripts.append(script)
     assert script.line() == "0"
-    until("two are made", lambda: said(file).startswith("2 "))
+    wait_until("three items are made", lambda: progress(file).startswith("2 "))
     script.process.kill()
-    pid = int(said(file).split()[1])
+    pid = int(progress(file).split()[1])
     free = lambda: marline.available_resources() == marline.cluster_resources()  # noqa: E731
-    until("its producer does not run any more", free)
-    assert said(file) == f"2 {pid}"
+    wait_until("the producer has ended", free)
+    assert progress(file) == f"2 {pid}"

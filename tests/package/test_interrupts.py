@@ -1,4 +1,7 @@
-"""A task that is stopped while its executor loads something: the executor works as before."""
+"""A cancel or timeout never leaves a half-imported module in an executor.
+
+Such a stop waits until the import, or the loading of the arguments, is over.
+"""
 
 from __future__ import annotations
 
@@ -11,10 +14,10 @@ from typing import Any
 
 import marline
 import pytest
-from conftest import PATIENCE, until
+from conftest import PATIENCE, wait_until
 
-# An import of this that stops in the middle cannot be repeated in the same process. The import begins, is
-# seen to have begun, and goes on a while after the task that imports it was told to stop.
+# If the import of this module is interrupted, it cannot be repeated in the same process. The import
+# makes the file `begun`, waits until its task is cancelled, and goes on for a while.
 MODULE = """
 import pathlib
 import time
@@ -22,7 +25,7 @@ from marline import _native
 from .part import *
 pathlib.Path({begun!r}).touch()
 end = time.monotonic() + {patience}
-while not _native.Scope().is_cancelled() and time.monotonic() < end:
+while not _native.CodeScope().is_cancelled() and time.monotonic() < end:
     pass
 for _ in range(100):
     time.sleep(0.001)
@@ -32,7 +35,7 @@ names = part.__all__
 
 @pytest.fixture
 def begun(tmp_path: Path) -> Iterator[Path]:
-    """A package `slow_pack`, and the file that says that its import has begun."""
+    """Makes the package `slow_pack`. Returns the file that its import makes when it begins."""
     begun = tmp_path / "begun"
     package = tmp_path / "slow_pack"
     package.mkdir()
@@ -49,7 +52,7 @@ def import_it(then_wait: bool) -> list[str]:
 
     end = time.monotonic() + PATIENCE / 2
     while then_wait and time.monotonic() < end:
-        time.sleep(0.001)  # Until it is interrupted.
+        time.sleep(0.001)  # Until the cancel interrupts it.
     names: list[str] = slow_pack.names
     return names
 
@@ -65,14 +68,14 @@ def pid() -> int:
 
 
 def works_as_before(executor: int) -> None:
-    """The executor that was interrupted has the whole package."""
+    """Checks that the interrupted executor still runs, and has the whole package."""
     assert marline.get(use.remote(False)) == (executor, ["x"])
 
 
 def test_a_cancel_waits_for_the_end_of_an_import(begun: Path) -> None:
     executor = marline.get(pid.remote())
     ref = use.remote(True)
-    until("the import begins", begun.exists)
+    wait_until("the import begins", begun.exists)
     marline.cancel(ref)
     marline.cancel(ref)
     with pytest.raises(marline.TaskCancelledError):
@@ -82,7 +85,7 @@ def test_a_cancel_waits_for_the_end_of_an_import(begun: Path) -> None:
 
 def test_a_timeout_waits_for_the_end_of_an_import(begun: Path) -> None:
     executor = marline.get(pid.remote())
-    # On a busy machine, the time may be over before the import begins: then the next one gets more.
+    # On a busy machine the timeout may end before the import begins: the next task gets more time.
     for seconds in (0.2, 2.0, 20.0):
         ref = use.options(timeout=seconds).remote(True)
         with pytest.raises(TimeoutError):
@@ -94,7 +97,7 @@ def test_a_timeout_waits_for_the_end_of_an_import(begun: Path) -> None:
 
 
 class Importing:
-    """A value that imports the package where it is read."""
+    """A value that imports the package when it is unpickled."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         return __import__, ("slow_pack",)
@@ -108,7 +111,7 @@ def take(_: Any) -> str:
 def test_a_cancel_waits_until_the_arguments_are_loaded(begun: Path) -> None:
     executor = marline.get(pid.remote())
     ref = take.remote(Importing())
-    until("the import begins", begun.exists)
+    wait_until("the import begins", begun.exists)
     marline.cancel(ref)
     with pytest.raises(marline.TaskCancelledError):
         marline.get(ref)
@@ -123,7 +126,7 @@ def test_a_call_on_a_thread_is_not_interrupted_during_an_import(begun: Path) -> 
 
     actor = Imports.remote()
     ref = actor.use.remote(True)
-    until("the import begins", begun.exists)
+    wait_until("the import begins", begun.exists)
     marline.cancel(ref)
     with pytest.raises(marline.TaskCancelledError):
         marline.get(ref)

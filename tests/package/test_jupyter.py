@@ -1,4 +1,4 @@
-"""In a Jupyter kernel, a real one: cells that are run again, interrupts, `await`, restarts, and its end."""
+"""Marline in a real Jupyter kernel: cells run again, interrupts, `await`, restarts, the end."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import PATIENCE, until
+from conftest import PATIENCE, wait_until
 
 jupyter = pytest.importorskip("jupyter_client.manager", reason="needs jupyter_client and ipykernel")
 pytest.importorskip("ipykernel")
@@ -27,8 +27,8 @@ marline.init(num_cpus=2)
 print(marline.get(nap.remote(0)) != os.getpid())
 """
 
-# Says so when the kernel's main thread waits in Marline: an interrupt before that would meet `print`, whose
-# locks in a kernel do not take one well.
+# Prints "waiting" when the kernel's main thread waits in Marline. An interrupt before that could
+# hit `print`, whose locks in a kernel do not survive one.
 TELL = """
 import sys, threading
 
@@ -45,17 +45,17 @@ threading.Thread(target=tell).start()
 
 
 class CellError(Exception):
-    """What a cell raised."""
+    """A cell raised an exception. The arguments are its class and its text."""
 
 
 class Notebook:
-    """A kernel, and whoever types into it."""
+    """A kernel and its client, which runs cells."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         (folder / "tmp").mkdir()
         self.kernel: Any = jupyter.KernelManager(kernel_name="python3")
-        # What it starts is known by its environment.
+        # The processes of the kernel are found by this variable of their environment.
         self.mark = f"XDG_RUNTIME_DIR={folder}"
         self.kernel.start_kernel(
             env={**os.environ, "XDG_RUNTIME_DIR": str(folder), "TMPDIR": str(folder / "tmp")}, cwd=str(folder)
@@ -65,11 +65,11 @@ class Notebook:
         self.client.wait_for_ready(timeout=PATIENCE)
 
     def begin(self, cell: str) -> str:
-        """Runs a cell; does not wait for it."""
+        """Starts a cell without waiting for it. Returns the id of the request."""
         return str(self.client.execute(textwrap.dedent(cell), stop_on_error=False))
 
     def end(self, request: str, until_printed: str | None = None) -> str:
-        """What a cell printed, and its value; up to something that it prints, or to its end."""
+        """Returns a cell's output and value, when it ends or has printed `until_printed`."""
         text = ""
         while True:
             message = self.client.get_iopub_msg(timeout=PATIENCE)
@@ -90,8 +90,8 @@ class Notebook:
     def run(self, cell: str) -> str:
         return self.end(self.begin(cell))
 
-    def family(self) -> set[int]:
-        """The kernel and all that it started, wherever they belong."""
+    def live_processes(self) -> set[int]:
+        """Returns the kernel and all processes that it started, also orphans."""
         found = set()
         for entry in Path("/proc").iterdir():
             try:
@@ -103,8 +103,8 @@ class Notebook:
                 continue
         return found
 
-    def left(self) -> list[str]:
-        """The files of clusters that are left."""
+    def leftover_files(self) -> list[str]:
+        """Returns the names of the files that clusters left behind."""
         places = [self.folder / "marline", self.folder / "tmp"]
         return [entry.name for place in places if place.is_dir() for entry in place.iterdir()]
 
@@ -121,8 +121,8 @@ def notebook(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Notebo
     finally:
         started.client.stop_channels()
         started.kernel.shutdown_kernel(now=True)
-    until("no process is left", lambda: not started.family())
-    until("no file is left", lambda: not started.left())
+    wait_until("every process of the kernel has ended", lambda: not started.live_processes())
+    wait_until("no file of a cluster is left", lambda: not started.leftover_files())
 
 
 def test_a_cell_that_is_run_again_counts(notebook: Notebook) -> None:
@@ -146,7 +146,9 @@ def test_a_cell_that_is_run_again_counts(notebook: Notebook) -> None:
     notebook.run(cell.format(word="new"))
     notebook.run("new = Greeter.remote()")
     assert notebook.run("marline.get([new.hello.remote(), word.remote()])") == "[('new', 1), 'new']"
-    assert notebook.run("marline.get(old.hello.remote())") == "('old', 2)", "it is what it was made as"
+    assert notebook.run("marline.get(old.hello.remote())") == "('old', 2)", (
+        "an actor keeps the class that it was created with"
+    )
 
 
 def test_values_of_classes_of_a_notebook_travel(notebook: Notebook) -> None:
@@ -218,12 +220,12 @@ def test_a_restart_leaves_nothing_of_what_was_before(notebook: Notebook, how: st
         slow = nap.remote(600)
         """
     )
-    before = notebook.family()
+    before = notebook.live_processes()
     assert len(before) >= 4
     notebook.kernel.restart_kernel(now=how == "killed")
     notebook.client.wait_for_ready(timeout=PATIENCE)
-    until("what was before has ended", lambda: not (before & notebook.family()))
-    until("its files are gone", lambda: not notebook.left())
+    wait_until("every process of the old kernel has ended", lambda: not (before & notebook.live_processes()))
+    wait_until("the files of the old cluster are gone", lambda: not notebook.leftover_files())
     assert notebook.run(SETUP) == "True"
     with pytest.raises(CellError, match="NotFoundError"):
         notebook.run("marline.get_actor('sitter')")

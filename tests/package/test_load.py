@@ -1,4 +1,4 @@
-"""Much at once: tasks, actors, forks that draw numbers."""
+"""Large numbers at a time: 10,000 tasks, 1,000 actors, many forks, many waiting threads."""
 
 from __future__ import annotations
 
@@ -16,13 +16,14 @@ from pathlib import Path
 
 import marline
 import pytest
-from conftest import PATIENCE, descendants, until
+from conftest import PATIENCE, descendants, wait_until
 
 TASKS = 10_000
 ACTORS = 1_000
-# What as many actors may take, all of them together with the cluster: 10 MB for one goes to its interpreter.
+# The most memory that the actors and the cluster may take together. An interpreter alone takes
+# 10 MB, so a thousand of them would take 10 GB if they shared nothing.
 MAX_KIB = 3 << 20
-# Less free memory than this says nothing about us.
+# With less free memory than this, the machine could not hold even the actors that are allowed.
 FREE_KIB = 4 << 20
 
 
@@ -32,7 +33,7 @@ def available_kib() -> int:
 
 
 def proportional_kib(pid: int) -> int:
-    """What a process takes, with its part of what it shares with others."""
+    """Returns the memory of a process: its own, and its share of what it shares with others."""
     lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith("Pss:"))
 
@@ -48,7 +49,7 @@ def test_ten_thousand_tasks_in_flight_each_give_their_own_result(tmp_path: Path)
         return n, f"{n:05}" * (n % 7)
 
     refs = [numbered.remote(n) for n in range(TASKS)]
-    assert marline.wait(refs, timeout=0) == ([], refs), "all are in flight"
+    assert marline.wait(refs, timeout=0) == ([], refs), "all tasks are in flight"
     gate.touch()
     assert marline.get(refs) == [(n, f"{n:05}" * (n % 7)) for n in range(TASKS)]
 
@@ -75,14 +76,14 @@ def test_a_thousand_actors_live_at_once(cluster: str) -> None:
     assert len(pids) == ACTORS and pids <= family
     taken = sum(proportional_kib(pid) for pid in family | {os.getpid()})
     assert taken <= MAX_KIB, f"{taken >> 10} MB"
-    # They are the same afterwards.
+    # The same actors answer again.
     assert marline.get([actor.who.remote() for actor in actors], timeout=PATIENCE) == answers
     del actors
-    until("all have ended", lambda: not (pids & descendants(os.getpid())))
+    wait_until("every actor's process has ended", lambda: not (pids & descendants(os.getpid())))
 
 
 def run(tmp_path: Path, script: str, **environment: str) -> list[str]:
-    """What a script of a user's prints."""
+    """Runs a user's script. Returns the lines that it prints."""
     path = tmp_path / "script.py"
     path.write_text(textwrap.dedent(script))
     done = subprocess.run(
@@ -96,7 +97,7 @@ def run(tmp_path: Path, script: str, **environment: str) -> list[str]:
     return done.stdout.splitlines()
 
 
-def test_few_descriptors_are_no_limit_where_more_may_be_had(tmp_path: Path) -> None:
+def test_a_low_soft_limit_of_descriptors_does_not_limit_a_cluster(tmp_path: Path) -> None:
     printed = run(
         tmp_path,
         """
@@ -118,9 +119,9 @@ def test_few_descriptors_are_no_limit_where_more_may_be_had(tmp_path: Path) -> N
     assert printed == ["100"]
 
 
-def test_forks_of_what_had_drawn_numbers_draw_others(tmp_path: Path) -> None:
+def test_forks_of_a_process_with_seeded_generators_draw_different_numbers(tmp_path: Path) -> None:
     pytest.importorskip("numpy")
-    # Every Python that starts has both, at the same point of the same series.
+    # Every Python that starts seeds both generators with the same seed.
     (tmp_path / "sitecustomize.py").write_text("import random, numpy\nrandom.seed(1)\nnumpy.random.seed(1)\n")
     path = os.pathsep.join(filter(None, [str(tmp_path), os.environ.get("PYTHONPATH")]))
     printed = run(

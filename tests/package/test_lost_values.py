@@ -1,4 +1,4 @@
-"""A value that is gone is not an actor that died."""
+"""A lost value fails with `ObjectLostError`, an actor that died with `ActorDiedError`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 import marline
 import pytest
-from conftest import PATIENCE, Separate, until
+from conftest import PATIENCE, SeparateCluster, wait_until
 
 
 @marline.remote(num_cpus=0)
@@ -41,21 +41,21 @@ def leaves_one() -> list[marline.ObjectRef]:
     return [hang.remote()]
 
 
-def nobody_s() -> marline.ObjectRef:
-    """A reference to what was never put."""
+def dangling_reference() -> marline.ObjectRef:
+    """Returns a reference to a value that was never put."""
     return marline.ObjectRef._load(os.urandom(16), 0)
 
 
 @pytest.mark.usefixtures("cluster")
 def test_a_value_that_nobody_has_is_lost() -> None:
-    lost = nobody_s()
+    lost = dangling_reference()
     with pytest.raises(marline.ObjectLostError, match=f"{lost.task_id()}.* is lost.*make it again"):
         marline.get(lost, timeout=PATIENCE)
 
 
 @pytest.mark.usefixtures("cluster")
 def test_a_task_that_needs_a_lost_value_says_so() -> None:
-    lost = nobody_s()
+    lost = dangling_reference()
     with pytest.raises(marline.ObjectLostError, match=f"{lost.task_id()}.* is lost"):
         marline.get(length.remote(lost), timeout=PATIENCE)
     later = length.remote(length.remote(lost))
@@ -74,7 +74,7 @@ def test_what_only_a_killed_process_waited_for_is_lost(tmp_path: Path) -> None:
 
     shelf, other = Shelf.remote(), Shelf.remote()
     ref = waits.remote(shelf, other)
-    until("it waits", (tmp_path / "pid").exists)
+    wait_until("the task waits", (tmp_path / "pid").exists)
     (lost,) = marline.get(shelf.take.remote(), timeout=PATIENCE)
     assert not lost.done()
     os.kill(int((tmp_path / "pid").read_text()), signal.SIGKILL)
@@ -97,7 +97,7 @@ def test_an_actor_that_is_gone_has_died() -> None:
 
 
 def test_values_are_lost_with_their_cluster(tmp_path: Path) -> None:
-    separate = Separate(tmp_path)
+    separate = SeparateCluster(tmp_path)
     try:
         separate.worker("--cpus", "1")
         with marline.init(separate.address, token=separate.token):
@@ -114,9 +114,12 @@ def test_values_are_lost_with_their_cluster(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["task", "call", "coroutine"])
-def test_what_a_result_names_is_there_also_if_the_result_comes_last(tmp_path: Path, kind: str) -> None:
-    """An executor says what it lets go of to the controller itself, and what it returns through its worker:
-    here the worker is held up, and the controller hears of the first long before the second."""
+def test_values_that_a_result_refers_to_survive_if_the_result_arrives_late(tmp_path: Path, kind: str) -> None:
+    """An executor sends releases straight to the controller, but results through its worker.
+
+    Here the worker is stopped, so that the release of the inner value arrives long before the
+    result that refers to it.
+    """
 
     class Giver:
         def give(self, running: str, go: str) -> list[marline.ObjectRef]:
@@ -136,7 +139,7 @@ def test_what_a_result_names_is_there_also_if_the_result_comes_last(tmp_path: Pa
         "call": lambda: marline.remote(Plain).remote().give,
         "coroutine": lambda: marline.remote(Giver).remote().give_later,
     }[kind]
-    running = Separate(tmp_path)
+    running = SeparateCluster(tmp_path)
     try:
         running.worker("--cpus=2")
         worker = running.processes[1]
@@ -145,10 +148,10 @@ def test_what_a_result_names_is_there_also_if_the_result_comes_last(tmp_path: Pa
             for number in range(3):
                 begun, go = tmp_path / f"begun{number}", tmp_path / f"go{number}"
                 ref = give.remote(str(begun), str(go))
-                until("it runs", lambda begun=begun: begun.exists() and begun.read_text() != "")
+                wait_until("the task runs", lambda begun=begun: begun.exists() and begun.read_text() != "")
                 worker.send_signal(signal.SIGSTOP)
                 go.touch()
-                until("it has returned", lambda begun=begun: is_asleep(int(begun.read_text())))
+                wait_until("the task has returned", lambda begun=begun: is_asleep(int(begun.read_text())))
                 worker.send_signal(signal.SIGCONT)
                 (inner,) = marline.get(ref)
                 del ref
@@ -158,13 +161,14 @@ def test_what_a_result_names_is_there_also_if_the_result_comes_last(tmp_path: Pa
 
 
 def is_asleep(pid: int) -> bool:
-    """Whether no thread of a process has anything to do, for a while."""
+    """Returns whether no thread of a process ran for 50 ms."""
     before = switches(pid)
     time.sleep(0.05)
     return switches(pid) == before
 
 
 def switches(pid: int) -> list[str]:
-    """How often each thread of a process ran."""
+    """Returns the counters of context switches of each thread of a process."""
     threads = sorted(Path(f"/proc/{pid}/task").iterdir())
-    return [line for one in threads for line in (one / "status").read_text().splitlines() if "ctxt" in line]
+    lines = [line for thread in threads for line in (thread / "status").read_text().splitlines()]
+    return [line for line in lines if "ctxt" in line]

@@ -1,4 +1,4 @@
-"""``marline.map``: order, chunks, look-ahead, failures, closing."""
+"""`marline.map`: the order of results, chunks, how far it reads ahead, failures, and closing."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from pathlib import Path
 import cloudpickle
 import marline
 import pytest
-from conftest import PATIENCE, until
-from marline._map import MAX_ITEMS, TASKS, Chunks, Ran
+from conftest import PATIENCE, wait_until
+from marline._map import MAX_ITEMS, TASKS, ChunkResult, Chunks
 
 pytestmark = pytest.mark.usefixtures("cluster")
-# Workers elsewhere cannot import this module.
+# Workers of a separate cluster cannot import this module.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
 
@@ -31,7 +31,7 @@ def fail_at(bad: int, n: int) -> int:
 
 
 class Counted:
-    """Numbers, and how many of them were read."""
+    """Numbers from 0 on. `read` is how many of them were read."""
 
     def __init__(self, count: int) -> None:
         self.count = count
@@ -115,9 +115,9 @@ def test_what_is_in_flight_is_cancelled(tmp_path: Path, how: str) -> None:
         with pytest.raises(LookupError):
             next(results)
     else:
-        until("one runs", (tmp_path / "began").exists)
+        wait_until("an item is being worked on", (tmp_path / "began").exists)
         results.close()  # type: ignore[attr-defined]
-    until("it is cancelled", (tmp_path / "cancelled").exists)
+    wait_until("the work on the item is cancelled", (tmp_path / "cancelled").exists)
 
 
 def test_the_input_is_read_as_results_are_taken() -> None:
@@ -130,7 +130,7 @@ def test_the_input_is_read_as_results_are_taken() -> None:
     assert numbers.read == 8
 
 
-def test_an_endless_input_is_no_problem() -> None:
+def test_the_input_may_be_endless() -> None:
     import itertools
 
     results = marline.map(square, itertools.count(), max_in_flight=4)
@@ -147,7 +147,7 @@ def test_an_input_that_fails_raises_its_exception() -> None:
         list(marline.map(square, broken()))
 
 
-def test_chunks_follow_from_the_number_of_items_or_grow() -> None:
+def test_chunk_sizes_follow_from_the_number_of_items_or_grow() -> None:
     assert len(Chunks((range(100),), None).take()) == 1
     assert len(Chunks((range(TASKS * 10),), None).take()) == 10
     assert len(Chunks((range(10**9),), None).take()) == MAX_ITEMS
@@ -156,10 +156,10 @@ def test_chunks_follow_from_the_number_of_items_or_grow() -> None:
     sizes = []
     for _ in range(12):
         sizes.append(len(growing.take()))
-        growing.came(Ran([None] * sizes[-1], seconds=0.0))
+        growing.came(ChunkResult([None] * sizes[-1], seconds=0.0))
     assert sizes == [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1000, 1000]
     slow = Chunks((Counted(10**9),), None)
-    slow.came(Ran([None], seconds=1.0))
+    slow.came(ChunkResult([None], seconds=1.0))
     assert len(slow.take()) == 1
 
 

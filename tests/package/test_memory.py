@@ -1,4 +1,4 @@
-"""When memory runs short: one executor goes and says why, its worker and its neighbours live on.
+"""When memory runs short, one executor is killed and its task says why. The others live on.
 
 The kernel's limit is real: the driver runs in a control group of its own, which only root can make.
 """
@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from conftest import until
+from conftest import wait_until
 
 LIMIT = 400 << 20
 SCRIPT = """
@@ -56,7 +56,7 @@ SCRIPT = """
 
 @pytest.fixture
 def group() -> Iterator[Path]:
-    """A control group whose memory is limited."""
+    """A control group with a memory limit of `LIMIT` bytes."""
     first, second = Path("/sys/fs/cgroup/memory"), Path("/sys/fs/cgroup")
     root, limit = (first, "memory.limit_in_bytes") if first.is_dir() else (second, "memory.max")
     folder = root / f"marline-test-{os.getpid()}"
@@ -66,7 +66,7 @@ def group() -> Iterator[Path]:
     except OSError as error:
         if folder.is_dir():
             folder.rmdir()
-        pytest.skip(f"no control group can be made here: {error}")
+        pytest.skip(f"cannot make a control group here: {error}")
     yield folder
 
     def removed() -> bool:
@@ -75,14 +75,14 @@ def group() -> Iterator[Path]:
         except OSError as error:
             if error.errno != errno.EBUSY:
                 raise
-            return False  # What was in it has ended, and is not quite gone.
+            return False  # Its processes have ended, but the kernel has not removed them yet.
         return True
 
-    until("the group is empty", removed)
+    wait_until("the group is empty", removed)
 
 
 def run_in(group: Path, threshold: str, step: int, pause: float) -> str:
-    """What the script prints, run in this group."""
+    """Runs the script in a control group. Returns what it prints."""
     script = textwrap.dedent(SCRIPT).format(step=step, pause=pause)
 
     def enter() -> None:
@@ -100,14 +100,14 @@ def run_in(group: Path, threshold: str, step: int, pause: float) -> str:
     return done.stdout
 
 
-def test_what_takes_most_goes_before_the_kernel_decides(group: Path) -> None:
+def test_the_worker_kills_the_largest_executor_before_the_kernel_does(group: Path) -> None:
     out = run_in(group, threshold="0.6", step=10, pause=0.05)
     assert "out of memory" in out and "of 400 MiB" in out and "hog" in out
     assert "its executor had" in out
-    assert "KEPT 2" in out, "its neighbour has its state"
+    assert "KEPT 2" in out, "the actor beside it has its state"
 
 
-def test_when_the_kernel_decides_the_error_says_so(group: Path) -> None:
+def test_the_error_says_if_the_kernel_killed_the_executor(group: Path) -> None:
     out = run_in(group, threshold="1", step=50, pause=0)
     assert re.search(r"out of memory: the executor \(pid \d+\) .* was killed by the kernel", out)
     assert "KEPT 2" in out

@@ -1,4 +1,4 @@
-"""What workers provide by name: from Python to Rust and back, with plain data."""
+"""Python calls functions and actors of Rust by name, and Rust those of Python, with plain data."""
 
 from __future__ import annotations
 
@@ -13,28 +13,28 @@ from typing import Any
 
 import marline
 import pytest
-from conftest import PATIENCE, until
+from conftest import PATIENCE, wait_until
 from marline import _session
 
 pytestmark = pytest.mark.usefixtures("cluster")
 
 
 def polyglot(*words: str) -> list[str]:
-    """The Rust program of these tests, for the cluster of a test."""
+    """Returns the command line of the Rust program of these tests, with the cluster's address."""
     program = os.environ.get("MARLINE_POLYGLOT")
     if program is None:
         pytest.skip("MARLINE_POLYGLOT names no program: cargo build -p marline --example polyglot")
-    assert _session._at is not None
-    address, token = _session._at
+    assert _session._address_and_token is not None
+    address, token = _session._address_and_token
     return [program, *words, address, *([token] if token else [])]
 
 
 @pytest.fixture
 def rust(cluster: str) -> Iterator[None]:
-    """A worker that is a Rust program."""
+    """Starts a worker that is a Rust program."""
     process = subprocess.Popen(polyglot("worker"))
     try:
-        until("it has joined", lambda: len(marline.nodes()) == 2)
+        wait_until("the Rust worker has joined", lambda: len(marline.nodes()) == 2)
         yield
     finally:
         process.terminate()
@@ -83,7 +83,7 @@ def test_large_bytes_go_to_rust_and_come_back_by_value_and_by_reference() -> Non
         return data[0]
 
     invert = marline.function("invert")
-    for size in (3, 1 << 20, 70 << 20):  # The last is more than goes along with a message.
+    for size in (3, 1 << 20, 70 << 20):  # The last size is above the limit of a message.
         data = b"\x01" * size
         inverted = invert.remote(data)
         assert (marline.get(inverted) == b"\xfe" * size) is True
@@ -121,16 +121,16 @@ def test_actors_of_rust_are_called() -> None:
 
 
 def test_rust_calls_python(cluster: str) -> None:
-    said = subprocess.run(polyglot("client"), capture_output=True, text=True, timeout=PATIENCE, check=False)
-    assert said.returncode == 0, said.stderr
-    lines = dict(line.split(": ", 1) for line in said.stdout.splitlines())
+    client = subprocess.run(polyglot("client"), capture_output=True, text=True, timeout=PATIENCE, check=False)
+    assert client.returncode == 0, client.stderr
+    lines = dict(line.split(": ", 1) for line in client.stdout.splitlines())
     assert lines["hypot"] == "5"
     assert lines["mean"] == "3"
     assert lines["checksums"].split() == [str(zlib.crc32(b"\x07" * 1_000_000))] * 2
     assert (lines["first"], lines["index of c"]) == ("a", "1")
     assert lines["failed"] == "ValueError"
     assert "a datetime.date is not plain data" in lines["not plain"]
-    assert "'math.nothing' is nothing that can be imported" in lines["not there"]
+    assert "'math.nothing' cannot be imported" in lines["not there"]
 
 
 @dataclasses.dataclass
@@ -198,5 +198,5 @@ def test_options_that_mean_nothing_are_refused() -> None:
     with pytest.raises(TypeError):
         marline.function("python:math.sqrt").remote(x=4)  # type: ignore[call-arg]
     words = marline.actor_class("python:collections.deque").remote()
-    with pytest.raises(TypeError, match="give them in order"):
+    with pytest.raises(TypeError, match="pass them in order"):
         words.append.remote(x=4)

@@ -1,4 +1,4 @@
-"""Names of actors count in the namespace of the driver, also in what it submits."""
+"""Actor names belong to the namespace of the driver, also in work that the driver submits."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ Begin = Callable[[str | None], object]
 
 @pytest.fixture
 def begin(cluster: str) -> Begin:
-    """A driver of the cluster that begins anew, in a namespace."""
+    """A function that ends the driver's session and starts a new one in a namespace."""
 
     def begin(namespace: str | None) -> object:
-        assert _session._at is not None
-        address, token = _session._at
+        assert _session._address_and_token is not None
+        address, token = _session._address_and_token
         marline.shutdown()
         if cluster == "embedded":
             return marline.init(num_cpus=2, namespace=namespace)
@@ -48,7 +48,7 @@ class Async:
 
 
 def look() -> Any:
-    """The namespace here, and the actor named "one" that is found in it."""
+    """Returns the current namespace, and the id of the actor "one" that is found in it."""
     found = marline.get_actor("one")._actor.id
     assert "one" in marline.list_named_actors()
     return marline.get_runtime_context().namespace, found
@@ -114,7 +114,7 @@ def test_what_a_task_names_is_found_by_its_driver(begin: Begin) -> None:
     assert marline.list_named_actors(all_namespaces=True) == [{"namespace": "mine", "name": "two"}]
 
 
-def test_without_a_word_it_is_the_default_one(begin: Begin) -> None:
+def test_a_driver_that_names_no_namespace_gets_the_default_one(begin: Begin) -> None:
     begin("mine")
     begin(None)
     one = Sitter.options(name="one").remote()
@@ -123,7 +123,7 @@ def test_without_a_word_it_is_the_default_one(begin: Begin) -> None:
 
 def test_a_namespace_does_not_stay_with_an_executor(begin: Begin, cluster: str) -> None:
     if cluster == "embedded":
-        pytest.skip("its executors end with its driver")
+        pytest.skip("the executors of an embedded cluster end with its driver")
     begin("mine")
     context = marline.remote(marline.get_runtime_context)
     assert {one.namespace for one in marline.get([context.remote() for _ in range(8)])} == {"mine"}
@@ -133,7 +133,7 @@ def test_a_namespace_does_not_stay_with_an_executor(begin: Begin, cluster: str) 
 
 def test_an_actor_stays_in_the_namespace_it_was_made_in(begin: Begin, cluster: str) -> None:
     if cluster == "embedded":
-        pytest.skip("its actors end with its driver")
+        pytest.skip("the actors of an embedded cluster end with its driver")
     begin("mine")
     one = Sitter.options(name="one", lifetime="detached").remote()
     seen = "mine", one._actor.id
@@ -145,7 +145,7 @@ def test_an_actor_stays_in_the_namespace_it_was_made_in(begin: Begin, cluster: s
 
 
 @pytest.mark.usefixtures("cluster")
-def test_what_is_no_namespace_is_refused() -> None:
+def test_an_invalid_namespace_is_refused() -> None:
     wrong: Any
     for wrong, error in (("", ValueError), (7, TypeError)):
         with pytest.raises(error, match="namespace"):

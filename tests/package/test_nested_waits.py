@@ -1,4 +1,4 @@
-"""Tasks that wait for others: deeper than there are CPUs, up to a limit that is named."""
+"""Tasks may wait for other tasks deeper than there are CPUs, up to a limit that the error names."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import marline
 import pytest
-from conftest import PATIENCE, until
+from conftest import PATIENCE, wait_until
 
 LIMIT = 3
 
@@ -43,35 +43,36 @@ def test_tasks_nest_deeper_than_there_are_cpus() -> None:
 
 
 @pytest.mark.usefixtures("limited", "cluster")
-def test_as_many_as_the_limit_nest_and_one_more_is_told() -> None:
+def test_tasks_nest_up_to_the_limit_and_one_more_is_refused() -> None:
     assert marline.get(nest.remote(LIMIT), timeout=PATIENCE) == LIMIT
     with pytest.raises(marline.ExhaustedError, match=f"{LIMIT} tasks .*max_blocked_executors"):
         marline.get(nest.remote(LIMIT + 1), timeout=PATIENCE)
-    # There is room again.
+    # The refused task has freed its place.
     assert marline.get(nest.remote(LIMIT), timeout=PATIENCE) == LIMIT
 
 
 @pytest.mark.usefixtures("limited", "cluster")
-def test_one_that_is_refused_can_go_on(tmp_path: Path) -> None:
+def test_a_task_whose_wait_is_refused_can_go_on(tmp_path: Path) -> None:
     @marline.remote
     def tries(refs: list[marline.ObjectRef]) -> Any:
         with pytest.raises(marline.ExhaustedError):
             marline.get(refs)
         with pytest.raises(marline.ExhaustedError):
             marline.wait(refs)
-        return [len(some) for some in marline.wait(refs, timeout=0)]  # It looks, and does not wait.
+        # With `timeout=0` the task does not wait, so it is not refused.
+        return [len(some) for some in marline.wait(refs, timeout=0)]
 
     refs = [waits.remote(tmp_path, number) for number in range(LIMIT)]
     files = [tmp_path / str(number) for number in range(LIMIT)]
-    until("they run", lambda: all(file.exists() for file in files))
-    until("they wait", lambda: marline.available_resources() == {"CPU": 2.0})
+    wait_until("the tasks run", lambda: all(file.exists() for file in files))
+    wait_until("the tasks wait", lambda: marline.available_resources() == {"CPU": 2.0})
     assert marline.get(tries.remote([late.remote(tmp_path)]), timeout=PATIENCE) == [0, 1]
     (tmp_path / "open").touch()
     assert marline.get(refs, timeout=PATIENCE) == ["late"] * LIMIT
 
 
 @pytest.mark.usefixtures("limited", "cluster")
-def test_actors_may_wait_however_many_they_are() -> None:
+def test_waiting_actors_do_not_count_against_the_limit() -> None:
     @marline.remote
     class Waits:
         def get(self) -> Any:

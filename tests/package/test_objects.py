@@ -1,4 +1,8 @@
-"""Large values: in shared memory once, read in place, spilled, and gone with their last holder."""
+"""Large values: in shared memory once, read in place, spilled, moved between nodes, and freed.
+
+The other files `test_objects_*.py` test one aspect each. Helpers that look at a store from outside
+are in `store.py`.
+"""
 
 from __future__ import annotations
 
@@ -22,10 +26,10 @@ import cloudpickle
 import marline
 import numpy as np
 import pytest
-from conftest import Separate, descendants, until, up
-from store import frozen, listed, memory
+from conftest import SeparateCluster, descendants, marline_up, wait_until
+from store import frozen, listed_objects, marline_memory
 
-# Workers elsewhere cannot import it.
+# Workers of a separate cluster cannot import this module.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
 MB = 1_000_000
@@ -34,7 +38,7 @@ Array = np.ndarray[Any, np.dtype[np.uint8]]
 
 
 def pattern(size: int, seed: int = 0) -> Array:
-    """Bytes of which no two seeds have the same."""
+    """Returns bytes that no other seed has."""
     return ((np.arange(size, dtype=np.uint64) * 2654435761 + seed) >> 7).astype(np.uint8)
 
 
@@ -64,7 +68,10 @@ def wrapped(size: int) -> list[Any]:
 
 
 class Putting:
-    """Puts a large value when it is pickled, which nobody else has a reference to; has another beside it."""
+    """Puts a large value when it is pickled.
+
+    It unpickles as a tuple of another large value and the only reference to the one that was put.
+    """
 
     def __reduce__(self) -> tuple[Any, ...]:
         return tuple, ((pattern(MB, 2), marline.put(pattern(MB, 3))),)
@@ -117,7 +124,10 @@ class Keeper:
 
 @contextmanager
 def cluster_with(memory: int, spill: Path | None = None) -> Iterator[None]:
-    """A cluster in this process whose store has so much memory; it spills only if a folder is named."""
+    """Starts an embedded cluster whose store has this memory.
+
+    It spills only if a folder is given.
+    """
     with marline.init(num_cpus=2, object_store_memory=memory, object_spilling_directory=spill or ""):
         yield
 
@@ -136,27 +146,27 @@ class TestEverywhere:
         assert (marline.get(made) == pattern(size, 3)).all()
         assert marline.get(is_pattern.remote(made, 3))
         given = keeper.give.remote(size, 4)
-        assert marline.get(is_pattern.remote(given, 4)), "as soon as it comes"
+        assert marline.get(is_pattern.remote(given, 4)), "before the driver got it"
         assert (marline.get(given) == pattern(size, 4)).all()
-        assert marline.get(is_pattern.remote(given, 4)), "after it came"
+        assert marline.get(is_pattern.remote(given, 4)), "after the driver got it"
         assert marline.get(keeper.first.remote(given)) == int(pattern(1, 4)[0])
         marline.get(keeper.keep.remote(pattern(size, 5)))
         assert marline.get(keeper.is_pattern.remote(5))
         assert marline.get(Keeper.remote(pattern(size, 6)).is_pattern.remote(6))
 
-    def test_what_puts_a_value_while_it_is_pickled_changes_nothing_about_what_it_is_part_of(self) -> None:
+    def test_a_put_while_a_value_is_pickled_does_not_harm_the_value(self) -> None:
         value = [pattern(MB, 1), Putting(), pattern(MB, 4)]
         put = marline.put(value)
         assert is_put(marline.get(put))
         assert marline.get(is_put_there.remote(put))
         assert marline.get(is_put_there.remote(value)), "as an argument"
         keeper = Keeper.remote(value)
-        assert marline.get(is_put_there.remote(keeper.kept.remote())), "and to a constructor"
+        assert marline.get(is_put_there.remote(keeper.kept.remote())), "as an argument of a constructor"
         assert is_put(marline.get(putting.remote())), "as a result"
         (item,) = putting_items.remote()
         assert is_put(marline.get(item)), "as an item"
         closing = marline.remote(lambda: is_put(value))
-        assert marline.get([closing.remote(), closing.remote()]) == [True, True], "in code"
+        assert marline.get([closing.remote(), closing.remote()]) == [True, True], "in the code of a function"
 
     def test_several_large_results_and_references_inside_values(self) -> None:
         one, two = marline.get(list(make_two.options(num_returns=2).remote(MB)))
@@ -171,7 +181,7 @@ class TestEverywhere:
         assert (value["a"][0] == pattern(MB, 8)).all()
         assert (marline.get(value["a"][1]) == pattern(MB, 9)).all()
 
-    def test_what_is_large_is_read_only_and_what_is_small_is_not(self) -> None:
+    def test_large_arrays_are_read_only_and_small_ones_are_not(self) -> None:
         large = marline.get(marline.put(pattern(MB)))
         with pytest.raises(ValueError, match="read-only"):
             large[0] = 1
@@ -239,7 +249,7 @@ def test_views_outlive_their_cluster() -> None:
         assert (put == pattern(MB, 1)).all() and (made == pattern(MB, 2)).all()
 
 
-def test_what_nobody_holds_makes_room_and_what_is_held_does_not() -> None:
+def test_released_values_make_room_and_held_values_do_not() -> None:
     with cluster_with(20 * MB):
         for seed in range(30):
             assert marline.get(is_pattern.remote(make.remote(4 * MB, seed), seed))
@@ -250,7 +260,7 @@ def test_what_nobody_holds_makes_room_and_what_is_held_does_not() -> None:
         assert all((marline.get(ref) == pattern(4 * MB, seed)).all() for seed, ref in enumerate(kept))
 
 
-def test_who_finds_no_room_waits_for_it() -> None:
+def test_a_producer_that_finds_no_room_waits_for_it() -> None:
     with cluster_with(10 * MB):
         kept = marline.put(pattern(8 * MB, 1))
         waits = make.remote(8 * MB, 2)
@@ -268,7 +278,7 @@ def test_ten_times_the_memory_goes_through_the_disk(tmp_path: Path) -> None:
         checked += [is_pattern.remote(ref, 100 + seed) for seed, ref in enumerate(put)]
         assert all(marline.get(checked))
         assert (marline.get(put[0]) == pattern(2 * MB, 100)).all()
-        assert not list(tmp_path.iterdir()), "files have no names"
+        assert not list(tmp_path.iterdir()), "spill files have no names"
 
 
 def test_a_folder_that_goes_away_ends_in_waiting_for_room(tmp_path: Path) -> None:
@@ -279,13 +289,13 @@ def test_a_folder_that_goes_away_ends_in_waiting_for_room(tmp_path: Path) -> Non
         kept = [marline.put(pattern(4 * MB, seed)) for seed in range(2)]
         pending = make.remote(4 * MB, 9)
         ready, _ = marline.wait([pending], timeout=0.5)
-        assert not ready, "it waits for room"
+        assert not ready, "the task waits for room"
         del kept[0]
         assert (marline.get(pending) == pattern(4 * MB, 9)).all()
         assert (marline.get(kept[0]) == pattern(4 * MB, 1)).all()
 
 
-def test_the_environment_says_what_nobody_else_does(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_the_environment_sets_what_init_does_not(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("MARLINE_STORE_MEMORY", str(10 * MB))
     monkeypatch.setenv("MARLINE_SPILL_DIR", str(tmp_path))
     with marline.init(num_cpus=2):
@@ -310,12 +320,12 @@ def test_how_full_a_store_is_can_be_asked(tmp_path: Path) -> None:
         kept = [marline.put(pattern(4 * MB, seed)) for seed in range(4)]
         assert figures() == (8, 8, 8)
         assert (marline.get(kept[0]) == pattern(4 * MB)).all()
-        assert figures() == (8, 8, 12), "one came back, and another went"
+        assert figures() == (8, 8, 12), "one value came back, and another was spilled"
         del kept
-        until("all of it is free", lambda: figures() == (0, 0, 12))
+        wait_until("the store is empty", lambda: figures() == (0, 0, 12))
 
 
-def test_a_process_that_is_killed_lets_go_of_what_it_read_and_made() -> None:
+def test_a_killed_process_releases_what_it_read_and_made() -> None:
     with cluster_with(20 * MB):
         for seed in range(8):
             keeper = Keeper.remote()
@@ -332,7 +342,7 @@ def _child(value: Array, gate: Any, queue: Any) -> None:
     queue.put(bool((value == pattern(len(value), 1)).all()))
 
 
-def test_a_fork_reads_on_what_its_parent_has_let_go_of() -> None:
+def test_a_fork_can_read_a_value_that_its_parent_has_released() -> None:
     fork = multiprocessing.get_context("fork")
     with cluster_with(30 * MB):
         value = marline.get(marline.put(pattern(4 * MB, 1)))
@@ -341,7 +351,7 @@ def test_a_fork_reads_on_what_its_parent_has_let_go_of() -> None:
 
         process = fork.Process(target=_child, args=(value, gate, queue))
         process.start()
-        process._args = ()  # type: ignore[attr-defined]  # Nobody here has it any more.
+        process._args = ()  # type: ignore[attr-defined]  # The parent keeps no view of the value.
         del value
         gc.collect()
         for seed in range(10):
@@ -352,10 +362,10 @@ def test_a_fork_reads_on_what_its_parent_has_let_go_of() -> None:
 
 
 @pytest.fixture
-def two_nodes(tmp_path: Path) -> Iterator[Separate]:
-    """Two workers, each with a store of its own."""
+def two_nodes(tmp_path: Path) -> Iterator[SeparateCluster]:
+    """A cluster of two workers, "left" and "right", each with a store of its own."""
     before = descendants(os.getpid())
-    separate = Separate(tmp_path / "run")
+    separate = SeparateCluster(tmp_path / "run")
     try:
         for name in ("left", "right"):
             separate.worker("--cpus", "2", "--resource", f"{name}=10")
@@ -363,7 +373,7 @@ def two_nodes(tmp_path: Path) -> Iterator[Separate]:
             yield separate
     finally:
         separate.end()
-    until("nothing is left", lambda: not (descendants(os.getpid()) - before))
+    wait_until("every process of the cluster has ended", lambda: not (descendants(os.getpid()) - before))
 
 
 @pytest.mark.usefixtures("two_nodes")
@@ -379,45 +389,49 @@ def test_what_one_node_has_is_brought_to_another() -> None:
     assert marline.get(is_pattern.options(resources=left).remote(given, 3))
     marline.get(keeper.keep.remote(make.options(resources=left).remote(2 * MB, 4)))
     assert marline.get(keeper.is_pattern.remote(4))
-    # Many readers at one node, and arguments by value.
+    # Many readers on one node, and arguments by value.
     shared = make.options(resources=left).remote(5 * MB, 5)
     assert all(marline.get([is_pattern.options(resources=right).remote(shared, 5) for _ in range(20)]))
     assert marline.get(is_pattern.options(resources=right).remote(pattern(5 * MB, 6), 6))
 
 
-def near_and_far(cluster: Separate) -> tuple[str, subprocess.Popen[str]]:
-    """Of two workers, the store of one is used here: the resource and the process of the other."""
+def near_and_far(cluster: SeparateCluster) -> tuple[str, subprocess.Popen[str]]:
+    """Finds the worker whose store this process does not use.
+
+    Returns its resource and its process.
+    """
     by_store = {store["worker_id"]: store for store in marline.object_stores()}
     before = {worker: store["used"] for worker, store in by_store.items()}
     held = marline.put(pattern(MB))
-    (here,) = [one["pid"] for one in marline.object_stores() if one["used"] > before[one["worker_id"]]]
+    stores = marline.object_stores()
+    (here,) = [store["pid"] for store in stores if store["used"] > before[store["worker_id"]]]
     del held
     workers = dict(zip(("left", "right"), cluster.processes[1:], strict=True))
-    ((name, process),) = [(name, one) for name, one in workers.items() if one.pid != here]
+    ((name, process),) = [(name, worker) for name, worker in workers.items() if worker.pid != here]
     return name, process
 
 
-def test_wait_brings_what_is_far_unless_told_not_to(two_nodes: Separate) -> None:
+def test_wait_pulls_values_of_other_nodes_unless_fetch_local_is_false(two_nodes: SeparateCluster) -> None:
     far, process = near_and_far(two_nodes)
     made = make.options(resources={far: 1.0}).remote(3 * MB, 1)
     ready, _ = marline.wait([made], fetch_local=False)
-    assert ready == [made], "it is made"
+    assert ready == [made], "the value is made"
     small = make.options(resources={far: 1.0}).remote(100, 2)
     marline.wait([small])
     with frozen(process.pid):
-        assert marline.wait([made], timeout=0)[0] == [], "it is not here"
-        assert marline.wait([made], timeout=0.3) == ([], [made]), "it does not come"
-        assert marline.wait([made, small], timeout=60) == ([small], [made]), "what is small is here"
+        assert marline.wait([made], timeout=0)[0] == [], "no copy is on this node"
+        assert marline.wait([made], timeout=0.3) == ([], [made]), "the frozen worker sends nothing"
+        assert marline.wait([made, small], timeout=60) == ([small], [made]), "the small value is here"
         assert marline.wait([made], timeout=0, fetch_local=False)[0] == [made]
     assert marline.wait([made])[0] == [made]
     with frozen(process.pid):
         assert marline.wait([made, small], num_returns=2, timeout=0)[1] == []
-        assert (marline.get(made) == pattern(3 * MB, 1)).all(), "it is here"
+        assert (marline.get(made) == pattern(3 * MB, 1)).all(), "a copy is on this node"
         again = marline.put([made])
-        assert marline.wait(marline.get(again), timeout=30)[1] == [], "whoever asks"
+        assert marline.wait(marline.get(again), timeout=30)[1] == [], "also for another reference"
 
 
-def test_wait_ends_for_what_is_lost(two_nodes: Separate) -> None:
+def test_wait_ends_for_a_value_that_is_lost(two_nodes: SeparateCluster) -> None:
     far, process = near_and_far(two_nodes)
     made = make.options(resources={far: 1.0}, max_retries=0).remote(3 * MB, 1)
     marline.wait([made], fetch_local=False)
@@ -429,12 +443,12 @@ def test_wait_ends_for_what_is_lost(two_nodes: Separate) -> None:
         marline.get(made)
 
 
-def test_what_fetch_local_cannot_be_is_said(cluster: str) -> None:
+def test_fetch_local_is_a_flag(cluster: str) -> None:
     with pytest.raises(TypeError, match="fetch_local is 1: it is True or False"):
         marline.wait([marline.put(1)], fetch_local=1)  # type: ignore[arg-type]
 
 
-def test_an_event_loop_goes_on_while_values_are_brought(two_nodes: Separate) -> None:
+def test_an_event_loop_goes_on_while_values_are_brought(two_nodes: SeparateCluster) -> None:
     far, process = near_and_far(two_nodes)
     made = [make.options(resources={far: 1.0}).remote(3 * MB, seed) for seed in range(3)]
     marline.wait(made, num_returns=3, fetch_local=False)
@@ -451,8 +465,8 @@ def test_an_event_loop_goes_on_while_values_are_brought(two_nodes: Separate) -> 
                 await asyncio.sleep(0.001)
                 ticks += 1
                 assert not any(one.done() for one in waiting) and not future.done()
-            assert ticks > 50, "the loop was kept"
-            assert (await near == pattern(3 * MB, 9)).all(), "what is here comes meanwhile"
+            assert ticks > 50, "the event loop was blocked"
+            assert (await near == pattern(3 * MB, 9)).all(), "values of this node arrive meanwhile"
             assert marline.put(b"small").future().result(timeout=60) == b"small"
         for seed, one in enumerate(waiting):
             assert (await asyncio.wait_for(one, 60) == pattern(3 * MB, seed)).all()
@@ -466,7 +480,7 @@ def test_an_event_loop_goes_on_while_values_are_brought(two_nodes: Separate) -> 
     asyncio.run(main())
 
 
-def test_who_stops_awaiting_lets_go_of_what_comes(two_nodes: Separate) -> None:
+def test_a_value_that_arrives_after_the_await_was_cancelled_is_released(two_nodes: SeparateCluster) -> None:
     far, process = near_and_far(two_nodes)
     made = make.options(resources={far: 1.0}).remote(3 * MB, 1)
     marline.wait([made], fetch_local=False)
@@ -475,17 +489,17 @@ def test_who_stops_awaiting_lets_go_of_what_comes(two_nodes: Separate) -> None:
         with frozen(process.pid), pytest.raises(asyncio.TimeoutError):
             await asyncio.wait_for(ref, 0.3)
         marline.wait([ref])
-        await asyncio.sleep(0)  # What came for nobody is taken.
+        await asyncio.sleep(0)  # The loop takes the value that nobody awaits.
 
     asyncio.run(main(made))
     used = [store["used"] // MB for store in marline.object_stores()]
     assert sorted(used) == [3, 3]
     del made
-    until("both copies are free", lambda: not any(one["used"] // MB for one in marline.object_stores()))
+    wait_until("both copies are freed", lambda: not any(one["used"] // MB for one in marline.object_stores()))
 
 
 @pytest.mark.parametrize("how", ["await", "future", "wait"])
-def test_what_is_on_the_disk_comes_back_for_whoever_waits(tmp_path: Path, how: str) -> None:
+def test_spilled_values_come_back_for_every_kind_of_wait(tmp_path: Path, how: str) -> None:
     with cluster_with(10 * MB, tmp_path):
         kept = [marline.put(pattern(4 * MB, seed)) for seed in range(6)]
 
@@ -510,13 +524,13 @@ def test_what_is_on_the_disk_comes_back_for_whoever_waits(tmp_path: Path, how: s
                 assert (marline.get(ref) == pattern(4 * MB, seed)).all()
 
 
-def end_last(cluster: Separate) -> None:
+def end_last(cluster: SeparateCluster) -> None:
     worker = cluster.processes.pop()
     worker.kill()
     worker.wait()
 
 
-def test_what_was_on_a_node_that_is_gone_is_lost_and_said_so(two_nodes: Separate) -> None:
+def test_a_value_without_retries_is_lost_with_its_node(two_nodes: SeparateCluster) -> None:
     made = make.options(resources={"right": 1.0}, max_retries=0).remote(MB, 1)
     marline.wait([made], fetch_local=False)
     end_last(two_nodes)
@@ -526,13 +540,13 @@ def test_what_was_on_a_node_that_is_gone_is_lost_and_said_so(two_nodes: Separate
         marline.get(is_pattern.remote(made))
 
 
-def test_lost_items_of_a_stream_are_made_anew(two_nodes: Separate) -> None:
+def test_lost_items_of_a_stream_are_made_anew(two_nodes: SeparateCluster) -> None:
     @marline.remote
     def stream(count: int) -> Iterator[Array]:
         for seed in range(count):
             yield pattern(MB, seed)
 
-    # As many as have to be taken for the producer to go on.
+    # More items than the producer may make ahead: they must be taken for it to go on.
     items = list(stream.options(num_returns="streaming", resources={"right": 1.0}).remote(80))
     kept = {seed: items[seed] for seed in (0, 40, 79)}
     del items
@@ -543,7 +557,7 @@ def test_lost_items_of_a_stream_are_made_anew(two_nodes: Separate) -> None:
         assert (marline.get(item) == pattern(MB, seed)).all()
 
 
-def test_lost_results_are_made_anew_with_what_they_took(two_nodes: Separate) -> None:
+def test_lost_results_are_made_anew_with_what_they_took(two_nodes: SeparateCluster) -> None:
     @marline.remote
     def inverted(value: Array) -> Array:
         return 255 - value
@@ -561,7 +575,7 @@ def test_lost_results_are_made_anew_with_what_they_took(two_nodes: Separate) -> 
         worker.wait()
         assert marline.get(is_pattern.remote(inverted.remote(turned), 1)), "for a task"
         assert (marline.get(turned) == 255 - pattern(MB, 1)).all(), "for this process"
-        assert (kept == 255 - pattern(MB, 1)).all(), "what was got before is still there"
+        assert (kept == 255 - pattern(MB, 1)).all(), "a view from before stays valid"
 
 
 def test_no_round_of_random_kills_corrupts_or_leaks(tmp_path: Path) -> None:
@@ -577,7 +591,7 @@ def test_no_round_of_random_kills_corrupts_or_leaks(tmp_path: Path) -> None:
             assert all(marline.get(checked, timeout=60))
             rounds += 1
         assert rounds > 3
-        assert (marline.get(make.remote(28 * MB, 1)) == pattern(28 * MB, 1)).all(), "all of it is free"
+        assert (marline.get(make.remote(28 * MB, 1)) == pattern(28 * MB, 1)).all(), "all memory is free"
 
 
 def _is_executor(pid: int) -> bool:
@@ -591,19 +605,19 @@ def _is_executor(pid: int) -> bool:
 
 def test_memory_lists_what_is_held_by_size_place_holder_and_origin(tmp_path: Path) -> None:
     options = "--object-store-memory", "64MiB", "--spill-dir", str(tmp_path)
-    with up(tmp_path, *options) as cluster, marline.init(cluster.address, token=cluster.token):
+    with marline_up(tmp_path, *options) as cluster, marline.init(cluster.address, token=cluster.token):
         put, made = marline.put(pattern(3 * MB)), make.remote(2 * MB)
         view = marline.get(made)
-        first, second = listed(cluster)
+        first, second = listed_objects(cluster)
         assert (first["id"], first["state"], first["made_by"]) == (str(put.hex()), "stored", None)
         assert (second["id"], second["made_by"]) == (made.hex(), "make")
         assert [one["bytes"] // MB for one in (first, second)] == [3, 2]
         assert [first["copies"][0]["readers"], second["copies"][0]["readers"]] == [0, 1]
         assert all(one["holders"][0].startswith("process ") for one in (first, second))
-        assert "MADE BY" in memory(cluster) and "make" in memory(cluster)
-        (store,) = json.loads(memory(cluster, "--json"))["stores"]
+        assert "MADE BY" in marline_memory(cluster) and "make" in marline_memory(cluster)
+        (store,) = json.loads(marline_memory(cluster, "--json"))["stores"]
         assert (store["limit"], store["used"] // MB, store["spilled"]) == (64 << 20, 5, 0)
-        assert re.search(r"STORE OF WORKER .*LIMIT.*\n.* 64 MiB +0 B", memory(cluster))
+        assert re.search(r"STORE OF WORKER .*LIMIT.*\n.* 64 MiB +0 B", marline_memory(cluster))
         del put, made, view
         gc.collect()
-        until("nothing is held", lambda: not listed(cluster))
+        wait_until("no value is held", lambda: not listed_objects(cluster))

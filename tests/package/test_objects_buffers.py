@@ -1,4 +1,4 @@
-"""Which large values are read where they are, and which are made anew in each process; from which size on."""
+"""Which large values are read in place or copied in each process, and from which size on."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ import numpy as np
 import pyarrow as pa
 import pytest
 import store
-from conftest import until
+from conftest import wait_until
 from store import MIB, Array, is_whole, pattern
 
-# Workers elsewhere cannot import them.
+# Workers of a separate cluster cannot import these modules.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
 cloudpickle.register_pickle_by_value(store)
 
-# What is larger goes to a store.
+# A larger pickle goes to a store. A larger buffer in it is read in place.
 STORED_BYTES = 102_400
 
 
 def is_in_store(buffer: Any) -> bool:
-    """Whether all of a buffer is memory of a store, which this process cannot write to."""
+    """Returns whether a buffer lies in memory of a store that this process cannot write to."""
     seen = np.frombuffer(buffer, dtype=np.uint8)
     start, end = seen.ctypes.data, seen.ctypes.data + seen.nbytes
     for line in Path("/proc/self/maps").read_text().splitlines():
@@ -40,18 +40,18 @@ def is_in_store(buffer: Any) -> bool:
 
 
 def used() -> int:
-    """How many bytes there are in the stores."""
+    """Returns how many bytes the stores hold."""
     return sum(figures["used"] for figures in marline.object_stores())
 
 
 def table(rows: int) -> pa.Table:
-    """Numbers, some of which are missing, and texts."""
+    """Returns a table of numbers, a third of which is missing, and texts."""
     numbers = pa.array(np.arange(rows), mask=np.arange(rows) % 3 == 0)
     return pa.table({"number": numbers, "text": pa.array(np.arange(rows)).cast(pa.string())})
 
 
 def arrow_buffers(value: pa.Table) -> list[Any]:
-    """Those that are large."""
+    """Returns the buffers of a table that are large enough to be read in place."""
     chunks = [chunk for column in value.columns for chunk in column.chunks]
     buffers = [buffer for chunk in chunks for buffer in chunk.buffers() if buffer is not None]
     return [buffer for buffer in buffers if buffer.size > STORED_BYTES]
@@ -72,7 +72,7 @@ def makes_table(rows: int) -> pa.Table:
 
 @marline.remote
 def looks_at_data(value: Any, seed: int) -> tuple[bool, bool]:
-    """Whether what it has in it is whole, and where it is."""
+    """Returns whether the data of a value is whole, and whether it is in a store."""
     data = np.frombuffer(value.data, dtype=np.uint8)
     return is_whole(data, seed), is_in_store(data)
 
@@ -83,7 +83,7 @@ def kind_of(value: Any, expected: Any) -> tuple[str, bool, bool]:
 
 
 class Frame:
-    """Gives its data beside itself, as protocol 5 has it."""
+    """A class that pickles its data out of band, with pickle protocol 5."""
 
     def __init__(self, data: Any) -> None:
         self.data = data
@@ -94,7 +94,7 @@ class Frame:
 
 
 def local_classes() -> tuple[Any, Any]:
-    """Classes that nobody can import, as are those of a script: they travel as code, with what is in them."""
+    """Returns two classes that travel as code: like those of a script, they cannot be imported."""
 
     class Framed:
         def __init__(self, data: Any) -> None:
@@ -115,7 +115,7 @@ def local_classes() -> tuple[Any, Any]:
 class TestEverywhere:
     def test_arrow_tables_are_read_in_place_by_drivers_and_tasks(self) -> None:
         original = table(ROWS)
-        assert len(arrow_buffers(original)) == 4, "numbers, which are missing, texts, and where each begins"
+        assert len(arrow_buffers(original)) == 4, "numbers, their validity, texts, offsets of the texts"
         put, made = marline.put(original), makes_table.remote(ROWS)
         for ref in (put, made):
             came = marline.get(ref)
@@ -126,39 +126,39 @@ class TestEverywhere:
         assert marline.get(looks_at_table.remote(original)) == (True, [True] * 4), "given by value"
         assert not any(is_in_store(buffer) for buffer in arrow_buffers(original))
 
-    def test_what_is_inside_of_classes_that_travel_as_code_is_read_in_place(self) -> None:
+    def test_the_data_of_classes_that_travel_as_code_is_read_in_place(self) -> None:
         framed, batch = local_classes()
         before = used()
         for seed, value in enumerate((framed(pattern(2 * MIB, 0)), batch(pattern(2 * MIB, 1)))):
             ref = marline.put(value)
-            assert 2 * MIB <= used() - before < 2 * MIB + STORED_BYTES, "it is there once"
+            assert 2 * MIB <= used() - before < 2 * MIB + STORED_BYTES, "the store holds one copy"
             came = marline.get(ref)
             assert is_whole(np.frombuffer(came.data, dtype=np.uint8), seed)
             assert memoryview(came.data).readonly and is_in_store(came.data), "in this process"
             assert marline.get(looks_at_data.remote(ref, seed)) == (True, True), "in a task"
             assert marline.get(looks_at_data.remote(value, seed)) == (True, True), "given by value"
-            assert marline.get(looks_at_data.remote(came, seed)) == (True, True), "given on"
+            assert marline.get(looks_at_data.remote(came, seed)) == (True, True), "passed on"
             del ref, came
-            until("it is free", lambda: used() == before)
+            wait_until("the value is freed", lambda: used() == before)
 
     @pytest.mark.parametrize("kind", [bytes, bytearray, memoryview, array.array])
-    def test_what_python_itself_has_is_made_anew_in_each_process_from_one_copy(self, kind: Any) -> None:
+    def test_builtin_types_are_copied_in_each_process_from_one_stored_copy(self, kind: Any) -> None:
         data = pattern(2 * MIB, 3).tobytes()
         value = array.array("B", data) if kind is array.array else kind(data)
         before = used()
         ref = marline.put(value)
-        assert 2 * MIB <= used() - before < 2 * MIB + STORED_BYTES, "it is there once"
+        assert 2 * MIB <= used() - before < 2 * MIB + STORED_BYTES, "the store holds one copy"
         came, again = marline.get(ref), marline.get(ref)
-        # What a view is of stays behind.
+        # A memoryview arrives as bytes: its object stays behind.
         arrived = bytes if kind is memoryview else kind
         assert type(came) is arrived and bytes(came) == data and not is_in_store(came)
         if kind in (bytearray, array.array):
             came[0] ^= 1
-            assert bytes(again) == data and bytes(marline.get(ref)) == data, "each is its own"
+            assert bytes(again) == data and bytes(marline.get(ref)) == data, "each get has its own copy"
         for given in (ref, value):
             assert marline.get(kind_of.remote(given, data)) == (arrived.__name__, True, False)
 
-    def test_what_is_above_100_kib_when_it_is_pickled_goes_to_a_store(self) -> None:
+    def test_a_pickle_above_100_kib_goes_to_a_store(self) -> None:
         @marline.remote
         def zeros(size: int) -> bytes:
             return bytes(size)
@@ -172,7 +172,7 @@ class TestEverywhere:
             taken = used() - before
             assert taken == 0 if not goes else 2 * size < taken < 2 * size + 4096, f"{size}: {taken}"
             del put, made
-            until("it is free", lambda: used() == before)
+            wait_until("the values are freed", lambda: used() == before)
 
     def test_buffers_above_100_kib_are_read_in_place_and_others_are_copied(self) -> None:
         @marline.remote
@@ -189,10 +189,10 @@ class TestEverywhere:
             assert marline.get(in_place.remote(value)) == (place, not place), size
 
 
-def test_a_class_that_gives_its_buffer_apart_is_read_in_place() -> None:
+def test_a_class_with_an_out_of_band_buffer_is_read_in_place() -> None:
     with marline.init(num_cpus=2):
         ref = marline.put(Frame(pattern(2 * MIB, 2)))
         came = marline.get(ref)
         assert type(came) is Frame and is_in_store(came.data)
         assert marline.get(looks_at_data.remote(ref, 2)) == (True, True)
-        assert marline.get(looks_at_data.remote(came, 2)) == (True, True), "given on"
+        assert marline.get(looks_at_data.remote(came, 2)) == (True, True), "passed on"

@@ -1,4 +1,8 @@
-"""Forks of a driver go on reading what it read, whichever session it came by; of a task they make nothing."""
+"""Forks and large values.
+
+A fork of a driver goes on reading the driver's views, whichever session they came from. A fork of a
+task cannot put values.
+"""
 
 from __future__ import annotations
 
@@ -12,9 +16,9 @@ from pathlib import Path
 import cloudpickle
 import marline
 import pytest
-from store import MIB, Array, Node, is_whole, pattern
+from store import MIB, Array, OneWorkerCluster, is_whole, pattern
 
-# Workers elsewhere cannot import it.
+# Workers of a separate cluster cannot import this module.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
 cloudpickle.register_pickle_by_value(sys.modules["store"])
 
@@ -26,11 +30,11 @@ Join = Callable[[], object]
 
 @pytest.fixture(params=["embedded", "separate"])
 def join(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Join]:
-    """Joins a cluster: one of its own in this process each time, or the same one."""
+    """A function that joins a cluster: each time a new embedded one, or the same separate one."""
     if request.param == "embedded":
         yield lambda: marline.init(num_cpus=1, object_store_memory=MEMORY, object_spilling_directory="")
         return
-    node = Node(tmp_path, MEMORY)
+    node = OneWorkerCluster(tmp_path, MEMORY)
     try:
         yield lambda: marline.init(node.address, token=node.token)
     finally:
@@ -38,7 +42,10 @@ def join(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Join]:
 
 
 class Fork:
-    """A fork of this process that looks at values when told to: each is made of its place among them."""
+    """A fork of this process that checks values when asked.
+
+    Value N must be the pattern of seed N.
+    """
 
     def __init__(self, values: list[Array]) -> None:
         hears, self.says = os.pipe()
@@ -61,14 +68,14 @@ class Fork:
 
 
 def got(seed: int) -> Array:
-    """A view of something that nobody else reads, or holds."""
+    """Returns a view of a value that has no other reader, and no reference."""
     view: Array = marline.get(marline.put(pattern(SIZE, seed)))
     gc.collect()
     return view
 
 
 def use_all_memory() -> None:
-    """Puts values until whatever is free was used more than once."""
+    """Puts values until all free memory of the store was used more than once."""
     for seed in range(100, 116):
         one, other = marline.put(pattern(SIZE, seed)), marline.put(pattern(SIZE, seed + 50))
         assert is_whole(marline.get(one), seed) and is_whole(marline.get(other), seed + 50)
@@ -76,7 +83,10 @@ def use_all_memory() -> None:
 
 @marline.remote(num_returns="streaming")
 def items_around_a_fork(count: int) -> Iterator[Array]:
-    """Many quick ones, of which a fork makes none: not even into room that was asked for by then."""
+    """Yields many items quickly, and forks in between.
+
+    The fork must not put a value, not even into room that the task has already asked for.
+    """
     for seed in range(count):
         yield pattern(MIB, seed)
         if seed == count // 2:
@@ -100,7 +110,7 @@ def joined(join: Join) -> Iterator[None]:
 
 
 class TestForks:
-    def test_a_fork_reads_what_came_by_the_session_that_is_there(self, join: Join) -> None:
+    def test_a_fork_reads_views_of_the_current_session(self, join: Join) -> None:
         with joined(join):
             views = [got(0)]
             fork = Fork(views)
@@ -108,7 +118,7 @@ class TestForks:
             use_all_memory()
             assert fork.has_them_whole()
 
-    def test_a_fork_reads_what_came_by_a_session_that_is_over(self, join: Join) -> None:
+    def test_a_fork_reads_views_of_a_session_that_is_over(self, join: Join) -> None:
         with joined(join):
             views = [got(0)]
         fork = Fork(views)
@@ -117,7 +127,7 @@ class TestForks:
             use_all_memory()
         assert fork.has_them_whole()
 
-    def test_a_fork_reads_what_came_by_an_earlier_session(self, join: Join) -> None:
+    def test_a_fork_reads_views_of_an_earlier_session_beside_a_current_one(self, join: Join) -> None:
         with joined(join):
             views = [got(0)]
         with joined(join):
@@ -127,7 +137,7 @@ class TestForks:
             use_all_memory()
             assert fork.has_them_whole()
 
-    def test_a_fork_of_a_producer_makes_nothing_and_its_items_arrive_whole(self, join: Join) -> None:
+    def test_a_fork_of_a_producer_puts_nothing_and_the_items_arrive_whole(self, join: Join) -> None:
         with joined(join):
             for _ in range(3):
                 items = items_around_a_fork.remote(40)

@@ -1,4 +1,4 @@
-"""What is asked of a store, and then not waited for any more; and very much that is asked at once."""
+"""Requests to a store whose requester stops waiting, and very many requests at a time."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from types import FrameType
 import cloudpickle
 import marline
 import pytest
-from conftest import until
-from store import MIB, Array, is_whole, node, pattern
+from conftest import wait_until
+from store import MIB, Array, is_whole, one_worker_cluster, pattern
 
-# Workers elsewhere cannot import it.
+# Workers of a separate cluster cannot import this module.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
 cloudpickle.register_pickle_by_value(sys.modules["store"])
 
 MEMORY = 20 * MIB
-# Two of them do not fit.
+# Bytes of a value: two of these do not fit into the store.
 LARGE = 12 * MIB
-# In the store, and no larger than need be.
+# Bytes of a value: just above the limit from which a value goes to a store.
 SMALL = 104_000
 
 
@@ -31,12 +31,12 @@ class Interrupted(Exception):
 
 @pytest.fixture(params=["embedded", "separate"])
 def small(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[None]:
-    """A cluster whose store has little memory, and no disk."""
+    """A cluster whose store has `MEMORY` bytes and does not spill."""
     if request.param == "embedded":
         with marline.init(num_cpus=1, object_store_memory=MEMORY, object_spilling_directory=""):
             yield
     else:
-        with node(tmp_path, MEMORY, patience=5):
+        with one_worker_cluster(tmp_path, MEMORY, patience=5):
             yield
 
 
@@ -60,7 +60,7 @@ def put(seed: int, began: Path) -> None:
 
 @pytest.mark.usefixtures("cluster")
 class TestManyAtOnce:
-    def test_very_many_large_values_are_waited_for_and_got_afterwards(self) -> None:
+    def test_hundreds_of_large_values_are_waited_for_and_got_afterwards(self) -> None:
         references = [marline.put(pattern(SMALL, seed)) for seed in range(600)]
         ready, _ = marline.wait(references, num_returns=len(references))
         assert len(ready) == len(references)
@@ -70,7 +70,7 @@ class TestManyAtOnce:
 
 @pytest.mark.usefixtures("small")
 class TestGivenUp:
-    def test_room_that_comes_as_a_signal_ends_the_wait_for_it_is_free(self) -> None:
+    def test_room_that_comes_when_a_signal_ends_the_wait_for_it_is_freed(self) -> None:
         views = [marline.get(marline.put(pattern(LARGE, 1)))]
         value = pattern(LARGE, 2)
 
@@ -85,17 +85,17 @@ class TestGivenUp:
                 marline.put(value)
         finally:
             signal.signal(signal.SIGALRM, before)
-        until("all is free", lambda: used() == 0)
+        wait_until("the store is empty", lambda: used() == 0)
         assert is_whole(marline.get(marline.put(pattern(LARGE, 3))), 3)
 
-    def test_room_that_a_cancelled_task_waited_for_is_not_its_executors(self, tmp_path: Path) -> None:
+    def test_room_that_a_cancelled_task_waited_for_is_not_given_to_its_executor(self, tmp_path: Path) -> None:
         view = marline.get(marline.put(pattern(LARGE, 1)))
         began = tmp_path / "began"
         waits = put.remote(2, began)
-        until("it runs", began.exists)
+        wait_until("the task runs", began.exists)
         marline.cancel(waits)
         with pytest.raises(marline.TaskCancelledError):
             marline.get(waits)
         del view
-        until("all is free", lambda: used() == 0)
+        wait_until("the store is empty", lambda: used() == 0)
         assert is_whole(marline.get(marline.put(pattern(LARGE, 3))), 3)

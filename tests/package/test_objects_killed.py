@@ -1,6 +1,7 @@
-"""Processes that are killed while they read and make large values: nothing of them is corrupt, lost or left.
+"""Killing processes that read and make large values corrupts, loses and leaks nothing.
 
-`MARLINE_CHAOS_SEED` repeats what was chosen, which is printed; `MARLINE_CHAOS_ROUNDS` is how many are killed.
+Each run prints its seed. `MARLINE_CHAOS_SEED` repeats its choices. `MARLINE_CHAOS_ROUNDS` is how
+many processes are killed.
 """
 
 from __future__ import annotations
@@ -19,31 +20,33 @@ import cloudpickle
 import marline
 import pytest
 import store
-from conftest import PATIENCE, Script, Separate, descendants, lives, until
+from conftest import PATIENCE, Script, SeparateCluster, descendants, is_alive, wait_until
 from store import (
     MIB,
     Array,
     descriptors,
-    driven,
-    footprint,
     is_whole,
-    listed,
-    node,
-    on_disk,
+    joined_cluster,
+    listed_objects,
+    memory_bytes,
+    one_worker_cluster,
     pattern,
-    private,
+    private_bytes,
     script_here,
+    spilled_bytes,
 )
 
-# Workers elsewhere cannot import them.
+# Workers of a separate cluster cannot import these modules.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
 cloudpickle.register_pickle_by_value(store)
 
 ROUNDS = int(os.environ.get("MARLINE_CHAOS_ROUNDS", "8"))
 SIZE = 2 * MIB
-# Of each store: less than what is held at a time, and more than what drivers read, eleven values at most.
+# The memory of each store: less than the values held at a time, so that stores spill, and more than
+# the values being read at a time, eleven at most.
 MEMORY = 32 * MIB
-# What a worker has open for each executor: pipes, sockets, and what says that it has ended.
+# The files that a worker has open for each executor: pipes, sockets, and one that becomes readable
+# when the executor ends.
 FILES_OF_EXECUTOR = 7
 
 
@@ -53,18 +56,18 @@ def make(size: int, seed: int) -> Array:
 
 
 @marline.remote(max_retries=-1)
-def checks(value: Array, seed: int) -> bool:
+def check_pattern(value: Array, seed: int) -> bool:
     return is_whole(value, seed)
 
 
 @marline.remote(max_retries=-1)
 def turn(value: Array, seed: int) -> Array:
-    assert is_whole(value, seed), f"what was made of {seed} is not what is read"
+    assert is_whole(value, seed), f"the value of seed {seed} is corrupt"
     return 255 - value
 
 
-# A driver that puts, makes and reads, and holds some of it, until it is killed. It looks at all that it holds
-# each time.
+# A driver that puts, makes and reads values until it is killed. It keeps the last four, and checks
+# all of them each time.
 DRIVER = """
 import cloudpickle, store
 cloudpickle.register_pickle_by_value(store)
@@ -78,18 +81,18 @@ while True:
         put, made = marline.put(store.pattern({size}, seed)), make.remote({size}, -seed % 1000)
         views = marline.get([put, made])
     except marline.MarlineError as error:
-        # The worker was killed whose store had it.
+        # The value was lost with the worker whose store had it.
         assert isinstance(error, (marline.ObjectLostError, marline.WorkerLostError)), repr(error)
         continue
     if not held:
-        say("reads")
+        print_line("reads")
     refs, held = [*refs, put, made][-4:], [*held, (views[0], seed), (views[1], -seed % 1000)][-4:]
     assert all(store.is_whole(*one) for one in held), "corrupt"
 """
 
 
-def driver(cluster: Separate, scripts: list[Script], seed: int) -> Script:
-    """One that reads."""
+def driver(cluster: SeparateCluster, scripts: list[Script], seed: int) -> Script:
+    """Starts a driver, and waits until it has read its first values."""
     script = script_here(DRIVER.format(address=cluster.address, token=cluster.token, size=SIZE, seed=seed))
     scripts.append(script)
     assert script.line() == "reads", script.end()
@@ -97,7 +100,7 @@ def driver(cluster: Separate, scripts: list[Script], seed: int) -> Script:
 
 
 def kill(script: Script) -> None:
-    """Kills it; what it said of itself before is looked at."""
+    """Kills a driver. Fails if it had ended before, or had found a corrupt value."""
     assert script.process.poll() is None, script.end()
     script.process.kill()
     _, _, err = script.end()
@@ -105,45 +108,50 @@ def kill(script: Script) -> None:
 
 
 def fill(size: int, count: int, seed: int) -> bool:
-    """Fills a store and looks at everything in it: nothing else may be there. It is let go of at the end."""
+    """Fills a store with values, and returns whether they arrive whole. Releases them at the end.
+
+    If the store does not spill, this fails when anything else takes room in the store.
+    """
     refs = [marline.put(pattern(size, seed + number)) for number in range(count)]
     views = marline.get(refs)
     whole = [is_whole(view, seed + number) for number, view in enumerate(views)]
     return all(whole) and all(
-        marline.get([checks.remote(ref, seed + number) for number, ref in enumerate(refs)])
+        marline.get([check_pattern.remote(ref, seed + number) for number, ref in enumerate(refs)])
     )
 
 
-def test_what_a_killed_driver_read_and_held_is_free_and_stays_so(
+def test_memory_of_values_that_a_killed_driver_read_and_held_is_freed(
     tmp_path: Path, scripts: list[Script]
 ) -> None:
-    with node(tmp_path / "run", MEMORY, patience=5) as running:
+    with one_worker_cluster(tmp_path / "run", MEMORY, patience=5) as running:
         count = MEMORY // SIZE - 1
         assert fill(SIZE, count, 0)
         gc.collect()
-        base = descriptors(running.pid), private(running.pid)
+        base = descriptors(running.pid), private_bytes(running.pid)
         script = driver(running, scripts, 1_000_000)
-        assert "memfd:marline" in Path(f"/proc/{script.process.pid}/maps").read_text(), "it reads in place"
+        assert "memfd:marline" in Path(f"/proc/{script.process.pid}/maps").read_text(), (
+            "the driver reads in place"
+        )
         kill(script)
-        # What it had may be in the way at first, and never after that.
+        # The driver's values may take room at first, but not for good.
         for seed in range(10):
             assert fill(SIZE, count, 100 * seed)
             gc.collect()
-            assert footprint(running.pid) <= MEMORY, "the store takes no more than it may"
-        until(
+            assert memory_bytes(running.pid) <= MEMORY, "the store keeps to its limit"
+        wait_until(
             lambda: f"descriptors {descriptors(running.pid)}, not {base[0]}",
             lambda: descriptors(running.pid) <= base[0],
         )
-        assert private(running.pid) < base[1] + SIZE, "nor does its worker take more than before"
-        until(
-            lambda: f"all memory is the system's again, but {footprint(running.pid)} bytes",
-            lambda: footprint(running.pid) == 0,
+        assert private_bytes(running.pid) < base[1] + SIZE, "the worker's own memory did not grow"
+        wait_until(
+            lambda: f"all memory is given back, except {memory_bytes(running.pid)} bytes",
+            lambda: memory_bytes(running.pid) == 0,
         )
         assert fill(SIZE, count, 0)
 
 
-class Cluster(Separate):
-    """Two workers that spill to a folder each."""
+class SpillingCluster(SeparateCluster):
+    """A cluster of two workers whose stores spill to one folder."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
@@ -159,28 +167,31 @@ class Cluster(Separate):
         return self.processes[1:]
 
     def weight(self, what: Callable[[int], int]) -> tuple[int, int]:
-        """How much the controller has of something, and how much the worker that has most of it."""
+        """Returns what `what` measures of the controller, and the most it measures of a worker."""
         return what(self.processes[0].pid), max(what(worker.pid) for worker in self.workers)
 
     def settle(self) -> None:
-        """Nothing of what was held is left on a disk; then a store is filled, looked at and emptied."""
+        """Waits until the disk is empty. Then fills, checks and empties a store three times."""
         gc.collect()
         for worker in self.workers:
-            until(
-                lambda pid=worker.pid: f"the disk is empty, not {on_disk(pid, self.spill)}",  # type: ignore[misc]
-                lambda pid=worker.pid: on_disk(pid, self.spill) == 0,  # type: ignore[misc]
+            wait_until(
+                lambda pid=worker.pid: f"the disk is empty, not {spilled_bytes(pid, self.spill)}",  # type: ignore[misc]
+                lambda pid=worker.pid: spilled_bytes(pid, self.spill) == 0,  # type: ignore[misc]
             )
         for again in range(3):
             assert fill(SIZE, MEMORY // SIZE - 1, 5000 + 100 * again)
             gc.collect()
 
     def files(self, pid: int) -> int:
-        """How many a controller or worker has open, those for executors left out: of these there may be more
-        than CPUs, since a task whose arguments are brought gives back its CPU."""
+        """Returns how many files a controller or worker has open, without those for executors.
+
+        There may be more executors than CPUs: a task gives back its CPU while its arguments are
+        pulled.
+        """
         return descriptors(pid) - FILES_OF_EXECUTOR * len(self.executors(pid))
 
     def executors(self, under: int | None = None) -> list[int]:
-        """Processes that run what users wrote, of all workers or of one."""
+        """Returns the processes that run user code, of all workers or of one."""
         found = []
         for pid in descendants(under or os.getpid()):
             with contextlib.suppress(OSError):
@@ -191,14 +202,16 @@ class Cluster(Separate):
 
 
 @pytest.fixture
-def cluster(tmp_path: Path) -> Iterator[Cluster]:
-    with driven(lambda: Cluster(tmp_path / "run")) as started:
+def cluster(tmp_path: Path) -> Iterator[SpillingCluster]:
+    with joined_cluster(lambda: SpillingCluster(tmp_path / "run")) as started:
         yield started
 
 
-def round_of(cluster: Cluster, choice: random.Random, victim: str, seed: int) -> tuple[Array, int]:
-    """Values are made, changed and read, by more tasks than there are executors; something is killed. One of
-    them is given to be held, and what it was made of."""
+def round_of(cluster: SpillingCluster, choice: random.Random, victim: str, seed: int) -> tuple[Array, int]:
+    """Makes, changes and reads values with more tasks than executors, and kills one process.
+
+    Returns a view of one of the values, for the caller to keep, and the seed of its pattern.
+    """
     seeds = range(seed, seed + 8)
     made = [make.remote(SIZE, one) for one in seeds]
     turned = [turn.remote(ref, one) for one, ref in zip(seeds, made, strict=True)]
@@ -214,28 +227,28 @@ def round_of(cluster: Cluster, choice: random.Random, victim: str, seed: int) ->
         pid = choice.choice(pids)
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
-        until("it is dead", lambda: not lives(pid))
+        wait_until("the executor is dead", lambda: not is_alive(pid))
     for one, first, second in zip(seeds, turned, again, strict=True):
         assert is_whole(255 - marline.get(first, timeout=PATIENCE), one), f"{one} after {victim}"
         assert is_whole(255 - marline.get(second, timeout=PATIENCE), one), f"{one} after {victim}"
     which = choice.randrange(8)
-    assert marline.get(checks.remote(made[which], seeds[which]), timeout=PATIENCE)
+    assert marline.get(check_pattern.remote(made[which], seeds[which]), timeout=PATIENCE)
     view = marline.get(made[which], timeout=PATIENCE)
     assert is_whole(view, seeds[which])
     return view, seeds[which]
 
 
 @pytest.mark.timeout(120 + 10 * ROUNDS)
-def test_no_round_of_kills_corrupts_loses_or_leaks(cluster: Cluster, scripts: list[Script]) -> None:
+def test_no_round_of_kills_corrupts_loses_or_leaks(cluster: SpillingCluster, scripts: list[Script]) -> None:
     seed = int(os.environ.get("MARLINE_CHAOS_SEED", random.randrange(2**32)))
     print(f"MARLINE_CHAOS_SEED={seed} MARLINE_CHAOS_ROUNDS={ROUNDS}")
     choice = random.Random(seed)
-    # What processes have before anything is killed, and after they have done all of it once.
+    # Measure the processes before anything is killed, but after each did every kind of work once.
     for number in range(2):
         round_of(cluster, choice, "nobody", 100_000 + 100 * number)
     cluster.settle()
-    known = {one["id"] for one in listed(cluster, 0)}  # The code of functions.
-    files, memory = cluster.weight(cluster.files), cluster.weight(private)
+    known = {one["id"] for one in listed_objects(cluster, 0)}  # The code of functions stays.
+    files, memory = cluster.weight(cluster.files), cluster.weight(private_bytes)
     other = driver(cluster, scripts, 0)
     victims = ["worker", "executor", "executor", "driver"]
     held: list[tuple[Array, int]] = []
@@ -245,26 +258,28 @@ def test_no_round_of_kills_corrupts_loses_or_leaks(cluster: Cluster, scripts: li
             kill(other)
             other = driver(cluster, scripts, 1000 * number)
         held = [*held, round_of(cluster, choice, victim, 100 * number)][-3:]
-        assert all(is_whole(*one) for one in held), f"what was read before stays, whoever is killed: {victim}"
+        assert all(is_whole(*one) for one in held), (
+            f"views of earlier rounds are whole after a kill: {victim}"
+        )
         assert other.process.poll() is None, other.end()
     kill(other)
     held.clear()
     cluster.settle()
-    until(
+    wait_until(
         lambda: f"no more files are open than before: {cluster.weight(cluster.files)}, not {files}",
         lambda: all(now <= one for now, one in zip(cluster.weight(cluster.files), files, strict=True)),
     )
-    after = cluster.weight(private)
+    after = cluster.weight(private_bytes)
     controller, worker = (now - one for now, one in zip(after, memory, strict=True))
-    assert worker < SIZE, f"no worker has so much as one value in memory of its own: {memory}, then {after}"
-    # The controller remembers tasks that have ended, up to a number.
-    assert controller < 2 * SIZE + ROUNDS * 40_000, f"nor the controller: {memory}, then {after}"
-    # Nothing that anybody forgot is known, or in memory.
-    until(
-        lambda: f"no values are held: {listed(cluster, 0)}",
-        lambda: {one["id"] for one in listed(cluster, 0)} <= known,
+    assert worker < SIZE, f"a worker's own memory grew by a value or more: {memory}, then {after}"
+    # The controller may grow: it remembers a limited number of tasks that have ended.
+    assert controller < 2 * SIZE + ROUNDS * 40_000, f"the controller's memory grew: {memory}, then {after}"
+    # Values without a holder are neither known to the controller nor in memory.
+    wait_until(
+        lambda: f"no values are held: {listed_objects(cluster, 0)}",
+        lambda: {one["id"] for one in listed_objects(cluster, 0)} <= known,
     )
-    until(
-        lambda: f"memory is the system's again: {[footprint(worker.pid) for worker in cluster.workers]}",
-        lambda: not any(footprint(worker.pid) for worker in cluster.workers),
+    wait_until(
+        lambda: f"all memory is given back: {[memory_bytes(worker.pid) for worker in cluster.workers]}",
+        lambda: not any(memory_bytes(worker.pid) for worker in cluster.workers),
     )

@@ -1,4 +1,7 @@
-"""Large values between hosts, which are network namespaces here, over a wire that breaks meanwhile."""
+"""Large values are pulled between hosts over a network that breaks, and arrive whole.
+
+The hosts are network namespaces of this machine.
+"""
 
 from __future__ import annotations
 
@@ -14,19 +17,20 @@ import cloudpickle
 import marline
 import pytest
 import store
-from conftest import PATIENCE, Separate, until
-from store import MIB, Array, cannot_be_run, driven, is_whole, needs_root, pattern
+from conftest import PATIENCE, SeparateCluster, wait_until
+from store import MIB, Array, cannot_be_run, is_whole, joined_cluster, needs_root, pattern
 
-# Workers elsewhere cannot import them.
+# Workers of a separate cluster cannot import these modules.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
 cloudpickle.register_pickle_by_value(store)
 
 SIZE = 160 * MIB
-# So much of it has come when the wire is cut: if it began anew, far more would be carried.
+# The network breaks when this many bytes have arrived. If the transfer began again, it would carry
+# far more than SIZE.
 CUT_AT = SIZE // 4 * 3
-# Slow enough to be cut in the middle.
+# The speed of the wire: slow enough to break the network in the middle of a transfer.
 RATE = "300mbit"
-# How long the wire stays cut; as long as it takes to try what takes longer.
+# How many seconds the network stays broken. `MARLINE_CUT_SECONDS` tries longer cuts.
 CUT_SECONDS = float(os.environ.get("MARLINE_CUT_SECONDS", "0.5"))
 
 
@@ -36,7 +40,7 @@ def make(size: int, seed: int) -> Array:
 
 
 @marline.remote(max_retries=-1)
-def checks(value: Array, seed: int) -> bool:
+def check_pattern(value: Array, seed: int) -> bool:
     return is_whole(value, seed)
 
 
@@ -47,7 +51,7 @@ def run(words: str) -> None:
 
 
 class Host:
-    """A host with one wire to this one."""
+    """A network namespace that one wire connects with this host."""
 
     def __init__(self) -> None:
         pid = os.getpid()
@@ -68,7 +72,7 @@ class Host:
         run(f"tc -n {self.name} qdisc add dev eth0 {slow}")
 
     def carried(self) -> int:
-        """How many bytes went to it, and came from it."""
+        """Returns how many bytes the wire has carried in both directions."""
         statistics = Path(f"/sys/class/net/{self.name}/statistics")
         return sum(int((statistics / f"{way}_bytes").read_text()) for way in ("tx", "rx"))
 
@@ -79,7 +83,7 @@ class Host:
 
     @contextlib.contextmanager
     def cut(self, how: str) -> Iterator[None]:
-        """While this lasts, nothing goes through; or whatever is connected is not any more, for a moment."""
+        """Breaks the network during the block. `connections` breaks all connections, only once."""
         if how == "routes":
             run(f"ip route add blackhole {self.there}/32")
             run(f"ip -n {self.name} route add blackhole {self.here}/32")
@@ -95,13 +99,13 @@ class Host:
             yield
 
 
-class Hosts(Separate):
-    """A worker here, one there, and the controller here."""
+class Hosts(SeparateCluster):
+    """A controller and a worker on this host, and a worker on the other one."""
 
     def __init__(self, folder: Path, host: Host, *words: str) -> None:
         super().__init__(folder, "controller", *words, listen=host.here)
         for name in ("here", "there"):
-            self.within = ["ip", "netns", "exec", host.name] if name == "there" else []
+            self.command_prefix = ["ip", "netns", "exec", host.name] if name == "there" else []
             at = f"{getattr(host, name)}:0"
             self.worker("--cpus", "2", "--resource", f"{name}=9", "--address", self.address, "--listen", at)
 
@@ -113,7 +117,7 @@ def host() -> Iterator[Host]:
         try:
             made.wire()
         except OSError as error:
-            cannot_be_run(f"no network namespaces can be made here: {error}")
+            cannot_be_run(f"cannot make network namespaces here: {error}")
         yield made
     finally:
         made.remove()
@@ -121,7 +125,7 @@ def host() -> Iterator[Host]:
 
 @contextlib.contextmanager
 def hosts(folder: Path, host: Host, *words: str) -> Iterator[Hosts]:
-    with driven(lambda: Hosts(folder, host, *words)) as started:
+    with joined_cluster(lambda: Hosts(folder, host, *words)) as started:
         yield started
 
 
@@ -129,61 +133,73 @@ def at(name: str) -> dict[str, Any]:
     return {"resources": {name: 1.0}}
 
 
-def brought(host: Host, how: str, source: str, target: str) -> marline.ObjectRef:
-    """A value that is made at one of them and read at the other, with the network broken in between."""
+def pull_over_broken_network(host: Host, how: str, source: str, target: str) -> marline.ObjectRef:
+    """Makes a value on one host and reads it on the other, while the network breaks.
+
+    Returns the value.
+    """
     made = make.options(**at(source)).remote(SIZE, len(source))
     marline.wait([made], fetch_local=False)
     began = host.carried()
-    read = checks.options(**at(target)).remote(made, len(source))
+    read = check_pattern.options(**at(target)).remote(made, len(source))
 
-    # What has come cannot be seen in memory: there is room for all of it before anything comes.
-    until("most of it has come", lambda: host.carried() - began > CUT_AT)
+    # Progress is seen in the bytes that the wire carries. The store cannot show it: it has
+    # allocated memory for the whole value before the first byte arrives.
+    wait_until("most of the value has arrived", lambda: host.carried() - began > CUT_AT)
     with host.cut(how):
         came, _ = marline.wait([read], timeout=CUT_SECONDS)
         in_the_middle = not came and host.carried() - began < SIZE
-        assert how == "connections" or in_the_middle, "it was cut in the middle"
+        assert how == "connections" or in_the_middle, "the network broke in the middle of the transfer"
     assert marline.get(read, timeout=PATIENCE)
-    assert host.carried() - began < 1.4 * SIZE, "what had come was not sent again"
-    assert marline.get(checks.options(**at(source)).remote(made, len(source)))
+    assert host.carried() - began < 1.4 * SIZE, "bytes that had arrived were not sent again"
+    assert marline.get(check_pattern.options(**at(source)).remote(made, len(source)))
     return made
 
 
 @needs_root
 @pytest.mark.parametrize("how", ["routes", "wire", "connections"])
-def test_what_is_on_its_way_when_the_network_breaks_goes_on_and_arrives_whole(
+def test_a_transfer_goes_on_after_the_network_broke_and_arrives_whole(
     how: str, host: Host, tmp_path: Path
 ) -> None:
-    # However long it is cut, nobody is taken for dead, which would have all of it made and brought anew.
+    # With a long lease no worker is taken for dead. Otherwise the value would be made and pulled
+    # again.
     with hosts(tmp_path / "run", host, "--lease", "300s"):
-        kept = [brought(host, how, "here", "there"), brought(host, how, "there", "here")]
-        # What this process puts is at one of them, and read at both.
+        kept = [
+            pull_over_broken_network(host, how, "here", "there"),
+            pull_over_broken_network(host, how, "there", "here"),
+        ]
+        # A value that this process puts is stored on one host, and read on both.
         put = marline.put(pattern(4 * MIB, 7))
-        assert all(marline.get([checks.options(**at(name)).remote(put, 7) for name in ("here", "there")]))
+        assert all(
+            marline.get([check_pattern.options(**at(name)).remote(put, 7) for name in ("here", "there")])
+        )
         del kept
 
 
 @needs_root
-def test_many_who_read_one_value_at_another_node_have_it_carried_once(host: Host, tmp_path: Path) -> None:
+def test_many_readers_of_a_value_on_another_node_cause_one_transfer(host: Host, tmp_path: Path) -> None:
     with hosts(tmp_path / "run", host):
         made = make.options(**at("there")).remote(SIZE, 1)
         marline.wait([made], fetch_local=False)
         began = host.carried()
-        readers = [checks.options(num_cpus=0.1, resources={"here": 0.1}).remote(made, 1) for _ in range(20)]
+        readers = [
+            check_pattern.options(num_cpus=0.1, resources={"here": 0.1}).remote(made, 1) for _ in range(20)
+        ]
         assert all(marline.get(readers, timeout=PATIENCE))
-        assert host.carried() - began < 1.3 * SIZE, "it was carried more than once"
+        assert host.carried() - began < 1.3 * SIZE, "the value was carried more than once"
 
 
 @needs_root
-def test_a_cut_that_outlasts_the_lease_loses_what_was_there_and_it_is_made_anew(
-    host: Host, tmp_path: Path
-) -> None:
+def test_a_cut_longer_than_the_lease_loses_the_value_and_it_is_made_again(host: Host, tmp_path: Path) -> None:
     with hosts(tmp_path / "run", host, "--lease", "1s"):
         made = make.options(**at("there")).remote(SIZE, 1)
         marline.wait([made], fetch_local=False)
         began = host.carried()
-        read = checks.options(**at("here")).remote(made, 1)
-        until("some of it has come", lambda: host.carried() - began > SIZE // 4)
+        read = check_pattern.options(**at("here")).remote(made, 1)
+        wait_until("some of the value has arrived", lambda: host.carried() - began > SIZE // 4)
         with host.cut("routes"):
-            until("it is lost", lambda: len([one for one in marline.nodes() if one["Alive"]]) == 1)
+            wait_until(
+                "the worker there is lost", lambda: len([one for one in marline.nodes() if one["Alive"]]) == 1
+            )
         assert marline.get(read, timeout=PATIENCE)
         assert is_whole(marline.get(made, timeout=PATIENCE), 1)

@@ -1,4 +1,8 @@
-"""`put` while the worker is killed whose store it fills: the value goes to another or along with messages."""
+"""`put` survives the death of the worker whose store it fills.
+
+The value goes to the store of another worker on the machine. If there is none, it goes with
+messages.
+"""
 
 from __future__ import annotations
 
@@ -13,10 +17,10 @@ import cloudpickle
 import marline
 import pytest
 import store
-from conftest import PATIENCE, Separate, until
-from store import MIB, Array, driven, footprint, is_whole, pattern
+from conftest import PATIENCE, SeparateCluster, wait_until
+from store import MIB, Array, is_whole, joined_cluster, memory_bytes, pattern
 
-# Workers elsewhere cannot import them.
+# Workers of a separate cluster cannot import these modules.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
 cloudpickle.register_pickle_by_value(store)
 
@@ -24,12 +28,12 @@ SIZE = 2 * MIB
 
 
 @marline.remote
-def checks(value: Array, seed: int) -> bool:
+def check_pattern(value: Array, seed: int) -> bool:
     return is_whole(value, seed)
 
 
-class Cluster(Separate):
-    """Workers of this machine, each with a store."""
+class StoreCluster(SeparateCluster):
+    """A cluster whose workers run on this machine, each with a store that does not spill."""
 
     def __init__(self, folder: Path, workers: int) -> None:
         super().__init__(folder)
@@ -39,16 +43,16 @@ class Cluster(Separate):
             self.worker("--cpus", "2")
 
     def filled(self) -> subprocess.Popen[str]:
-        """The worker whose store this process fills."""
+        """Returns the worker whose store this process fills."""
         ref = marline.put(pattern(SIZE))
-        (worker,) = [one for one in self.processes[1:] if footprint(one.pid)]
+        (worker,) = [one for one in self.processes[1:] if memory_bytes(one.pid)]
         assert is_whole(marline.get(ref), 0)
         return worker
 
 
 @pytest.fixture(params=[2, 1], ids=["another store", "no other store"])
-def cluster(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Cluster]:
-    with driven(lambda: Cluster(tmp_path / "run", request.param)) as started:
+def cluster(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[StoreCluster]:
+    with joined_cluster(lambda: StoreCluster(tmp_path / "run", request.param)) as started:
         yield started
 
 
@@ -57,20 +61,23 @@ def state(task: Path) -> str:
 
 
 def freeze(worker: subprocess.Popen[str]) -> None:
-    """From now on none of its threads does anything."""
+    """Stops all threads of a worker."""
     worker.send_signal(signal.SIGSTOP)
     threads = Path(f"/proc/{worker.pid}/task")
-    until("all of it stands still", lambda: all(state(thread) == "T" for thread in threads.iterdir()))
+    wait_until(
+        "all threads of the worker are stopped",
+        lambda: all(state(thread) == "T" for thread in threads.iterdir()),
+    )
 
 
 def sleeps(thread: threading.Thread) -> bool:
-    """Whether a thread of this process waits for something, and has not ended."""
+    """Returns whether a thread of this process waits for something, and has not ended."""
     return state(Path(f"/proc/self/task/{thread.native_id}")) == "S"
 
 
 @pytest.mark.parametrize("kind", ["array", "bytes"])
-def test_a_put_is_made_again_when_the_worker_is_killed_whose_store_it_fills(
-    cluster: Cluster, kind: str
+def test_a_put_is_repeated_elsewhere_when_the_worker_whose_store_it_fills_is_killed(
+    cluster: StoreCluster, kind: str
 ) -> None:
     value = pattern(SIZE, 1)
     worker = cluster.filled()
@@ -87,22 +94,22 @@ def test_a_put_is_made_again_when_the_worker_is_killed_whose_store_it_fills(
 
     def waits() -> bool:
         nonlocal seen
-        assert not came, f"it cannot have been put: {came}"
+        assert not came, f"a frozen worker cannot have taken the value: {came}"
         seen = seen + 1 if sleeps(thread) else 0
         return seen >= 20
 
-    # It is asked for room, and does not answer.
+    # `put` asks the frozen worker for room, and gets no answer.
     freeze(worker)
     try:
         thread.start()
-        until("it waits for room", waits)
+        wait_until("the put waits for room", waits)
     finally:
         worker.kill()
         worker.wait()
         cluster.processes.remove(worker)
     thread.join(PATIENCE)
-    assert len(came) == 1 and isinstance(came[0], marline.ObjectRef), f"it was put elsewhere: {came}"
+    assert len(came) == 1 and isinstance(came[0], marline.ObjectRef), f"the value was put elsewhere: {came}"
     got = marline.get(came[0], timeout=PATIENCE)
     assert (bytes(got) if kind == "bytes" else got.tobytes()) == value.tobytes()
     if len(cluster.processes) > 1 and kind == "array":
-        assert marline.get(checks.remote(came[0], 1), timeout=PATIENCE)
+        assert marline.get(check_pattern.remote(came[0], 1), timeout=PATIENCE)

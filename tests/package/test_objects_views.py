@@ -1,5 +1,9 @@
-"""Views of large values: they stay what they are for as long as the process has them, whatever becomes of its
-session, of their references, and of who made them; and no longer."""
+"""A view of a large value pins it exactly as long as a process has the view.
+
+The view stays valid when the session of the process is over, when the last reference is dropped,
+and when the process that made the value is killed. When the last view is dropped, the memory is
+freed.
+"""
 
 from __future__ import annotations
 
@@ -13,10 +17,21 @@ from typing import Any
 import cloudpickle
 import marline
 import store
-from conftest import PATIENCE, Script, until
-from store import MIB, Array, Node, footprint, frozen, is_whole, listed, node, pattern, script_here
+from conftest import PATIENCE, Script, wait_until
+from store import (
+    MIB,
+    Array,
+    OneWorkerCluster,
+    frozen,
+    is_whole,
+    listed_objects,
+    memory_bytes,
+    one_worker_cluster,
+    pattern,
+    script_here,
+)
 
-# Workers elsewhere cannot import them.
+# Workers of a separate cluster cannot import these modules.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
 cloudpickle.register_pickle_by_value(store)
 
@@ -32,7 +47,7 @@ def make(seed: int) -> Array:
 
 @marline.remote
 def make_here(seed: int) -> tuple[Array, int]:
-    """What is made, and which process has made it."""
+    """Returns a value, and the process that made it."""
     return pattern(SIZE, seed), os.getpid()
 
 
@@ -49,27 +64,30 @@ class Keeper:
         gc.collect()
 
 
-# A driver that has views of what it put and of what a task made. It looks at them, and lets go of them, when
-# it is told to.
+# A driver with views of a value that it put and of one that a task made. Each time the test resumes
+# it, it takes one step: it checks the views, drops them, and ends.
 DRIVER = """
 import gc, test_objects_views as test
 marline.init({address!r}, token={token!r})
 refs = [marline.put(test.pattern(test.SIZE, 1)), test.make.remote(2)]
 views = marline.get(refs)
-say("reads", all(test.is_whole(view, seed) for seed, view in enumerate(views, 1)))
-told()
+print_line("reads", all(test.is_whole(view, seed) for seed, view in enumerate(views, 1)))
+wait_for_resume()
 {then}
-say("whole", all(test.is_whole(view, seed) for seed, view in enumerate(views, 1)))
-told()
+print_line("whole", all(test.is_whole(view, seed) for seed, view in enumerate(views, 1)))
+wait_for_resume()
 del views
 gc.collect()
-say("gone")
-told()
+print_line("gone")
+wait_for_resume()
 """
 
 
-def driver(cluster: Node, scripts: list[Script], then: str = "") -> Script:
-    """One that reads; it may do something before it looks at what it reads again."""
+def driver(cluster: OneWorkerCluster, scripts: list[Script], then: str = "") -> Script:
+    """Starts a driver, and waits until it has its views.
+
+    `then` runs before it checks them again.
+    """
     source = DRIVER.format(address=cluster.address, token=cluster.token, then=then)
     script = script_here(source)
     scripts.append(script)
@@ -82,50 +100,54 @@ def used() -> int:
     return int(figures["used"])
 
 
-def refill(running: Node, views: int) -> None:
-    """Fills a store ten times with other data, as full as it says that it may be, and looks at all of it. So
-    many views are read elsewhere. At the end what is free is given back to the system, which leaves zeros."""
+def refill(running: OneWorkerCluster, views: int) -> None:
+    """Fills a store ten times with other data, up to its limit, and checks all of it.
+
+    Other processes have `views` views, which must keep their memory. At the end waits until the
+    store has given back all other memory to the system. A view into that memory would then read
+    zeros.
+    """
     for turn in range(10):
         gc.collect()
-        until(
-            lambda: f"{used()} bytes are used, not what is read: {views * SIZE}",
+        wait_until(
+            lambda: f"only the {views * SIZE} bytes of views are used, not {used()}",
             lambda: used() < views * SIZE + PIECE,
         )
         seed, refs = 1_000 * (turn + 1), []
         while used() + PIECE <= MEMORY - PIECE // 2:
             refs.append(marline.put(pattern(PIECE, seed + len(refs))))
-        assert len(refs) >= (MEMORY - views * SIZE) // PIECE - 2, "it was filled"
+        assert len(refs) >= (MEMORY - views * SIZE) // PIECE - 2, "the store was not full"
         whole = [is_whole(view, seed + number) for number, view in enumerate(marline.get(refs))]
         assert all(whole), f"turn {turn}"
         del refs
     gc.collect()
-    until(
-        lambda: f"what is not read is the system's again: {footprint(running.pid)}",
-        lambda: footprint(running.pid) < views * SIZE + PIECE,
+    wait_until(
+        lambda: f"memory without views is given back: {memory_bytes(running.pid)} bytes are left",
+        lambda: memory_bytes(running.pid) < views * SIZE + PIECE,
     )
 
 
 def all_is_free() -> None:
-    until(lambda: f"all of it is free, but {used()} bytes", lambda: used() == 0)
+    wait_until(lambda: f"the store is empty, except {used()} bytes", lambda: used() == 0)
 
 
 def lets_go(script: Script) -> None:
-    """What it read is free as soon as it has let go of it, and not only when it ends."""
-    script.tell()
+    """Lets a driver drop its views and end. Checks that their memory is freed before the end."""
+    script.resume()
     assert script.line() == "gone", script.end()
     all_is_free()
-    script.tell()
+    script.resume()
     assert script.end()[0] == 0
 
 
 def test_views_stay_after_the_session_of_their_driver_is_over(tmp_path: Path, scripts: list[Script]) -> None:
-    with node(tmp_path / "run", MEMORY, patience=5) as running:
-        script = driver(running, scripts, 'marline.shutdown(); say("over"); told()')
-        script.tell()
+    with one_worker_cluster(tmp_path / "run", MEMORY, patience=5) as running:
+        script = driver(running, scripts, 'marline.shutdown(); print_line("over"); wait_for_resume()')
+        script.resume()
         assert script.line() == "over", script.end()
-        until("nobody holds anything", lambda: not listed(running))
+        wait_until("no value is held", lambda: not listed_objects(running))
         refill(running, 2)
-        script.tell()
+        script.resume()
         assert script.line() == "whole True", script.end()
         assert used() >= 2 * SIZE
         lets_go(script)
@@ -134,23 +156,23 @@ def test_views_stay_after_the_session_of_their_driver_is_over(tmp_path: Path, sc
 def test_views_stay_while_their_driver_is_frozen_past_its_lease(
     tmp_path: Path, scripts: list[Script]
 ) -> None:
-    with node(tmp_path / "run", MEMORY, patience=5, words=("--lease", "2s")) as running:
+    with one_worker_cluster(tmp_path / "run", MEMORY, patience=5, words=("--lease", "2s")) as running:
         script = driver(running, scripts)
-        assert len(listed(running)) == 2
+        assert len(listed_objects(running)) == 2
         with frozen(script.process.pid):
-            until("its session is over", lambda: not listed(running))
+            wait_until("the driver's session is over", lambda: not listed_objects(running))
             refill(running, 2)
-        script.tell()
+        script.resume()
         assert script.line() == "whole True", script.end()
         lets_go(script)
 
 
-def test_views_that_an_actor_keeps_stay_after_the_call_and_its_arguments_references(tmp_path: Path) -> None:
-    with node(tmp_path / "run", MEMORY, patience=5) as running:
+def test_views_that_an_actor_keeps_outlive_the_call_and_the_references(tmp_path: Path) -> None:
+    with one_worker_cluster(tmp_path / "run", MEMORY, patience=5) as running:
         keeper = Keeper.remote()
-        # One by reference, and one by value.
+        # One value by reference, and one by value.
         marline.get(keeper.keep.remote(marline.put(pattern(SIZE, 1)), pattern(SIZE, 2)), timeout=PATIENCE)
-        until("nobody holds anything", lambda: not listed(running))
+        wait_until("no value is held", lambda: not listed_objects(running))
         refill(running, 2)
         assert marline.get(keeper.all_whole.remote(), timeout=PATIENCE)
         marline.get(keeper.let_go.remote(), timeout=PATIENCE)
@@ -158,14 +180,14 @@ def test_views_that_an_actor_keeps_stay_after_the_call_and_its_arguments_referen
 
 
 def test_a_view_of_a_result_stays_when_its_reference_is_gone_and_its_maker_killed(tmp_path: Path) -> None:
-    with node(tmp_path / "run", MEMORY, patience=5) as running:
+    with one_worker_cluster(tmp_path / "run", MEMORY, patience=5) as running:
         made: list[Any] = list(make_here.options(num_returns=2).remote(1))
         view, pid = marline.get(made, timeout=PATIENCE)
         del made
         gc.collect()
-        until("nobody holds it", lambda: not listed(running))
+        wait_until("no value is held", lambda: not listed_objects(running))
         os.kill(pid, signal.SIGKILL)
-        until("its maker is dead", lambda: not Path(f"/proc/{pid}/exe").exists())
+        wait_until("the task's executor is dead", lambda: not Path(f"/proc/{pid}/exe").exists())
         refill(running, 1)
         assert is_whole(view, 1)
         del view

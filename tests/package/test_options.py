@@ -1,4 +1,4 @@
-"""Options: what each may be, said where it is given; and that those that count, count."""
+"""Options: a wrong one is refused where it is given, and a right one has its effect."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from typing import Any
 import cloudpickle
 import marline
 import pytest
-from conftest import PATIENCE, until
+from conftest import PATIENCE, wait_until
 
-# Workers elsewhere cannot import this module.
+# Workers of a separate cluster cannot import this module.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
 
@@ -75,21 +75,21 @@ REFUSED = r"{name}\b.*: it is|{name} has .*, which has an option of its own"
 
 
 @pytest.mark.parametrize(("name", "value"), pairs(NUMBERS + OF_TASKS))
-def test_what_an_option_of_a_task_cannot_be_is_said_at_once(name: str, value: Any) -> None:
+def test_a_wrong_option_of_a_task_is_refused_at_once(name: str, value: Any) -> None:
     for give in (lambda **options: marline.remote(**options)(function), marline.remote(function).options):
         with pytest.raises((TypeError, marline.InvalidError), match=REFUSED.format(name=name)):
             give(**{name: value})
 
 
 @pytest.mark.parametrize(("name", "value"), pairs(NUMBERS + OF_ACTORS))
-def test_what_an_option_of_an_actor_cannot_be_is_said_at_once(name: str, value: Any) -> None:
+def test_a_wrong_option_of_an_actor_is_refused_at_once(name: str, value: Any) -> None:
     for give in (lambda **options: marline.remote(**options)(Sitter), marline.remote(Sitter).options):
         with pytest.raises((TypeError, marline.InvalidError), match=REFUSED.format(name=name)):
             give(**{name: value})
 
 
 @pytest.mark.parametrize(("name", "value"), pairs(NUMBERS[:4] + OF_STORES))
-def test_what_a_cluster_cannot_have_is_said_and_nothing_is_started(name: str, value: Any) -> None:
+def test_a_wrong_option_of_a_cluster_is_refused_and_nothing_is_started(name: str, value: Any) -> None:
     with pytest.raises((TypeError, marline.InvalidError), match=name):
         marline.init(**{name: value})
     assert not marline.is_initialized()
@@ -105,13 +105,13 @@ def test_what_a_cluster_cannot_have_is_said_and_nothing_is_started(name: str, va
         (Sitter, "timeout", "an actor has no option 'timeout': there are checkpoint_every, "),
     ],
 )
-def test_what_is_no_option_is_refused_with_what_may_be_meant(target: Any, option: str, words: str) -> None:
+def test_an_unknown_option_is_refused_with_a_suggestion(target: Any, option: str, words: str) -> None:
     with pytest.raises(TypeError, match=words):
         marline.remote(**{option: 1})(target)
 
 
 @pytest.mark.usefixtures("cluster")
-def test_what_people_write_for_ray_means_the_same() -> None:
+def test_option_values_that_are_usual_in_ray_mean_the_same() -> None:
     nothing = marline.remote(num_cpus=None, num_gpus=None, memory=None, resources=None, max_retries=-1)(
         function
     )
@@ -125,7 +125,7 @@ def test_what_people_write_for_ray_means_the_same() -> None:
 
 @pytest.mark.usefixtures("cluster")
 @pytest.mark.parametrize("retries", [0, 1, 3])
-def test_what_is_lost_is_tried_again_as_often_as_was_said(retries: int, tmp_path: Path) -> None:
+def test_a_lost_task_is_retried_max_retries_times(retries: int, tmp_path: Path) -> None:
     tries = tmp_path / "tries"
 
     @marline.remote(max_retries=retries)
@@ -141,7 +141,7 @@ def test_what_is_lost_is_tried_again_as_often_as_was_said(retries: int, tmp_path
 
 @pytest.mark.usefixtures("cluster")
 @pytest.mark.parametrize("retries", [0, 1, 2])
-def test_a_call_is_made_again_as_often_as_was_said(retries: int, tmp_path: Path) -> None:
+def test_a_lost_call_is_retried_max_task_retries_times(retries: int, tmp_path: Path) -> None:
     sitter = marline.remote(max_restarts=-1, max_task_retries=retries)(Sitter).remote()
     with pytest.raises(marline.WorkerLostError):
         marline.get(sitter.die.remote(tmp_path / "tries"))
@@ -158,7 +158,7 @@ class VeryUnlucky(Unlucky):
 
 @pytest.mark.usefixtures("cluster")
 @pytest.mark.parametrize("is_local", [False, True])
-def test_what_is_a_kind_of_an_exception_that_is_tried_again_is_too(is_local: bool, tmp_path: Path) -> None:
+def test_subclasses_of_retried_exceptions_are_retried(is_local: bool, tmp_path: Path) -> None:
     base, kind = Unlucky, VeryUnlucky
     if is_local:
 
@@ -184,7 +184,7 @@ def test_what_is_a_kind_of_an_exception_that_is_tried_again_is_too(is_local: boo
         return len(file.read_text())
 
     assert [tries(KeyError, [LookupError]), tries(KeyError, (OSError, Exception))] == [2, 2]
-    assert tries(LookupError, [KeyError]) == 1, "that is the other way round"
+    assert tries(LookupError, [KeyError]) == 1, "a base class of a retried exception is not retried"
     assert [tries(kind, [base]), tries(kind, [kind]), tries(base, [kind])] == [2, 2, 1]
 
 
@@ -201,7 +201,7 @@ def test_a_call_has_a_time_limit_and_the_actor_goes_on() -> None:
 def test_an_actor_that_nobody_calls_ends_after_its_time() -> None:
     sitter = marline.remote(name="idle", idle_ttl=0.1, lifetime="detached")(Sitter).remote()
     marline.get(sitter.sit.remote())
-    until("it has ended", lambda: "idle" not in marline.list_named_actors())
+    wait_until("the actor has ended", lambda: "idle" not in marline.list_named_actors())
     with pytest.raises(marline.ActorDiedError, match="was idle for too long"):
         marline.get(sitter.sit.remote())
 
@@ -215,13 +215,13 @@ def test_a_name_is_not_given_out_as_an_actor_of_another_class() -> None:
     sitter = marline.remote(name="the one")(Sitter).remote()
     with pytest.raises(marline.AlreadyExistsError, match=r"Sitter, not a .*Other"):
         Other.options(name="the one", get_if_exists=True).remote()
-    with pytest.raises(marline.InvalidError, match="give one"):
+    with pytest.raises(marline.InvalidError, match="give it one"):
         Other.options(get_if_exists=True).remote()
     del sitter
 
 
 @pytest.mark.usefixtures("cluster")
-def test_no_more_coroutines_run_than_were_said() -> None:
+def test_max_concurrency_limits_how_many_coroutines_run() -> None:
     @marline.remote(max_concurrency=2)
     class Narrow:
         def __init__(self) -> None:
@@ -254,7 +254,7 @@ def test_tasks_that_need_all_cpus_take_turns(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "words"),
+    ("arguments", "words"),
     [
         ({"address": 3}, "address is 3: it is 'local', 'auto', 'host:port'"),
         ({"token": 3}, "token is a string, not int"),
@@ -262,7 +262,7 @@ def test_tasks_that_need_all_cpus_take_turns(tmp_path: Path) -> None:
         ({"num_cpu": 3}, r"unexpected keyword argument 'num_cpu' \(is 'num_cpus' meant\?\)"),
     ],
 )
-def test_init_says_what_it_was_given_wrong(said: dict[str, Any], words: str) -> None:
+def test_init_refuses_wrong_arguments_and_says_why(arguments: dict[str, Any], words: str) -> None:
     with pytest.raises(TypeError, match=words):
-        marline.init(**said)
+        marline.init(**arguments)
     assert not marline.is_initialized()

@@ -1,4 +1,8 @@
-"""What tasks and actors print is shown in the driver: by whom, in order, once, and not too much of it."""
+"""The driver shows the lines that tasks and actors print.
+
+Each line has the name and process that printed it. Lines keep their order and are shown once.
+Repeats are collapsed, and too many lines are dropped and counted.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +21,7 @@ from pathlib import Path
 
 import marline
 import pytest
-from conftest import PATIENCE, Screen, Separate, lives, until
+from conftest import PATIENCE, CapturedOutput, SeparateCluster, is_alive, wait_until
 from marline import _output
 
 
@@ -28,15 +32,17 @@ def speak(*lines: str) -> int:
     return os.getpid()
 
 
-def test_lines_are_shown_once_with_name_and_pid_in_order(screen: Screen, cluster: str) -> None:
+def test_lines_are_shown_once_with_name_and_pid_in_order(
+    captured_output: CapturedOutput, cluster: str
+) -> None:
     lines = [f"line {number}" for number in range(100)]
     pid = marline.get(speak.remote(*lines))
-    screen.until("line 99")
-    assert screen.out.splitlines() == [f"(speak pid={pid}) {line}" for line in lines]
-    assert screen.err == ""
+    captured_output.wait_until("line 99")
+    assert captured_output.out.splitlines() == [f"(speak pid={pid}) {line}" for line in lines]
+    assert captured_output.err == ""
 
 
-def test_errors_logs_and_warnings_go_to_standard_error(screen: Screen, cluster: str) -> None:
+def test_errors_logs_and_warnings_go_to_standard_error(captured_output: CapturedOutput, cluster: str) -> None:
     @marline.remote
     def complain() -> int:
         print("error", file=sys.stderr)
@@ -47,15 +53,17 @@ def test_errors_logs_and_warnings_go_to_standard_error(screen: Screen, cluster: 
         return os.getpid()
 
     prefix = f"(complain pid={marline.get(complain.remote())})"
-    screen.until(f"{prefix} out\n")
-    screen.until("warned")
-    assert screen.out == f"{prefix} out\n"
-    assert screen.err.splitlines()[:2] == [f"{prefix} error", f"{prefix} WARNING:root:logged"]
-    assert "UserWarning: warned" in screen.err
-    assert "of no interest" not in screen.err
+    captured_output.wait_until(f"{prefix} out\n")
+    captured_output.wait_until("warned")
+    assert captured_output.out == f"{prefix} out\n"
+    assert captured_output.err.splitlines()[:2] == [f"{prefix} error", f"{prefix} WARNING:root:logged"]
+    assert "UserWarning: warned" in captured_output.err
+    assert "of no interest" not in captured_output.err
 
 
-def test_it_is_shown_while_the_task_runs(screen: Screen, cluster: str, tmp_path: Path) -> None:
+def test_output_is_shown_while_the_task_runs(
+    captured_output: CapturedOutput, cluster: str, tmp_path: Path
+) -> None:
     @marline.remote
     def wait(path: Path) -> None:
         print("begun")
@@ -65,15 +73,15 @@ def test_it_is_shown_while_the_task_runs(screen: Screen, cluster: str, tmp_path:
         print("; done")
 
     waits = wait.remote(tmp_path / "go")
-    screen.until("begun\n")
-    screen.until("without an end\n")
-    assert "done" not in screen.out
+    captured_output.wait_until("begun\n")
+    captured_output.wait_until("without an end\n")
+    assert "done" not in captured_output.out
     (tmp_path / "go").touch()
     marline.get(waits)
-    screen.until("; done\n")
+    captured_output.wait_until("; done\n")
 
 
-def test_actors_print_under_their_name_or_class(screen: Screen, cluster: str) -> None:
+def test_actors_print_under_their_name_or_class(captured_output: CapturedOutput, cluster: str) -> None:
     @marline.remote
     class Counter:
         def __init__(self) -> None:
@@ -86,14 +94,14 @@ def test_actors_print_under_their_name_or_class(screen: Screen, cluster: str) ->
     nameless, named = Counter.remote(), Counter.options(name="bob").remote()
     pids = marline.get([nameless.add.remote(), named.add.remote()])
     for name, pid in zip(["Counter", "bob"], pids, strict=True):
-        # The two run side by side, so that their lines come in any order between them.
+        # The two actors run side by side: their lines may come in any order between them.
         prefix = f"({name} pid={pid}) "
-        screen.until(prefix + "added\n")
-        lines = [line for line in screen.out.splitlines() if line.startswith(prefix)]
+        captured_output.wait_until(prefix + "added\n")
+        lines = [line for line in captured_output.out.splitlines() if line.startswith(prefix)]
         assert lines == [prefix + "made", prefix + "added"]
 
 
-def test_async_and_threaded_actors_print(screen: Screen, cluster: str) -> None:
+def test_async_and_threaded_actors_print(captured_output: CapturedOutput, cluster: str) -> None:
     @marline.remote
     class Asynchronous:
         async def speak(self) -> None:
@@ -106,23 +114,23 @@ def test_async_and_threaded_actors_print(screen: Screen, cluster: str) -> None:
 
     first, second = Asynchronous.remote(), Threaded.remote()
     marline.get([first.speak.remote(), second.speak.remote()])
-    screen.until("from a loop")
-    screen.until("from a thread")
-    assert re.search(r"^\(Asynchronous pid=\d+\) from a loop$", screen.out, re.MULTILINE)
-    assert re.search(r"^\(Threaded pid=\d+\) from a thread$", screen.out, re.MULTILINE)
+    captured_output.wait_until("from a loop")
+    captured_output.wait_until("from a thread")
+    assert re.search(r"^\(Asynchronous pid=\d+\) from a loop$", captured_output.out, re.MULTILINE)
+    assert re.search(r"^\(Threaded pid=\d+\) from a thread$", captured_output.out, re.MULTILINE)
 
 
-def test_what_a_task_submits_prints_for_the_driver(screen: Screen, cluster: str) -> None:
+def test_what_a_task_submits_prints_for_the_driver(captured_output: CapturedOutput, cluster: str) -> None:
     @marline.remote
     def outer() -> int:
         return int(marline.get(speak.remote("inner")))
 
     pid = marline.get(outer.remote())
-    screen.until("inner")
-    assert screen.out == f"(speak pid={pid}) inner\n"
+    captured_output.wait_until("inner")
+    assert captured_output.out == f"(speak pid={pid}) inner\n"
 
 
-def test_the_last_words_of_what_dies_are_shown(screen: Screen, cluster: str) -> None:
+def test_the_last_words_of_what_dies_are_shown(captured_output: CapturedOutput, cluster: str) -> None:
     @marline.remote(max_retries=0)
     def die() -> None:
         print("farewell", end="", flush=True)
@@ -130,15 +138,15 @@ def test_the_last_words_of_what_dies_are_shown(screen: Screen, cluster: str) -> 
 
     with pytest.raises(marline.WorkerLostError, match="farewell"):
         marline.get(die.remote())
-    screen.until("farewell\n")
-    assert re.fullmatch(r"\(die pid=\d+\) farewell\n", screen.out)
+    captured_output.wait_until("farewell\n")
+    assert re.fullmatch(r"\(die pid=\d+\) farewell\n", captured_output.out)
 
 
-def test_it_goes_to_what_standard_output_is_then(cluster: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lines_go_to_what_sys_stdout_is_when_they_come(cluster: str, monkeypatch: pytest.MonkeyPatch) -> None:
     cell = io.StringIO()
     monkeypatch.setattr(sys, "stdout", cell)
     marline.get(speak.remote("in a cell"))
-    until("it is shown", lambda: "in a cell" in cell.getvalue())
+    wait_until("the line is shown", lambda: "in a cell" in cell.getvalue())
 
 
 def test_a_driver_that_cannot_write_goes_on(cluster: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -156,10 +164,12 @@ def test_a_driver_that_cannot_write_goes_on(cluster: str, monkeypatch: pytest.Mo
     cell = io.StringIO()
     monkeypatch.setattr(sys, "stdout", cell)
     marline.get(speak.remote("to somebody"))
-    until("it is shown", lambda: "to somebody" in cell.getvalue())
+    wait_until("the line is shown", lambda: "to somebody" in cell.getvalue())
 
 
-def test_many_lines_hold_up_nobody_and_those_left_out_are_counted(screen: Screen, cluster: str) -> None:
+def test_many_lines_hold_up_nobody_and_those_left_out_are_counted(
+    captured_output: CapturedOutput, cluster: str
+) -> None:
     @marline.remote
     def chatter(count: int) -> int:
         for number in range(count):
@@ -170,18 +180,19 @@ def test_many_lines_hold_up_nobody_and_those_left_out_are_counted(screen: Screen
     assert marline.get([chatter.remote(1) for _ in range(20)], timeout=PATIENCE) == [1] * 20
     assert marline.get(chatters, timeout=PATIENCE) == 100_000
 
-    def told() -> int:
-        marline.get(chatter.remote(1))  # What was left out on the way is said with what comes next.
-        lines = screen.look().out.splitlines()
-        # Left out where it was printed, or where it came faster than it was read.
+    def accounted_lines() -> int:
+        # Dropped lines are reported together with the next line.
+        marline.get(chatter.remote(1))
+        lines = captured_output.look().out.splitlines()
+        # Lines are dropped by the worker that printed them, or by a driver that cannot keep up.
         words = r" … ([\d,]+) lines were (dropped, `marline logs [^`]+` has them$|not shown)"
-        dropped = (re.search(words, one) for one in lines)
+        dropped = (re.search(words, line) for line in lines)
         counts = [int(found[1].replace(",", "")) for found in dropped if found]
         return len(lines) - len(counts) + sum(counts)
 
-    # The first line is printed by others too: it may be held back.
-    until("every line is shown or counted", lambda: told() >= 100_000)
-    shown = [line for line in screen.out.splitlines() if " … " not in line]
+    # Other tasks print the first line, too: it may be held back as a repeat.
+    wait_until("every line is shown or counted", lambda: accounted_lines() >= 100_000)
+    shown = [line for line in captured_output.out.splitlines() if " … " not in line]
     assert 10_000 <= len(shown) < 50_000
 
 
@@ -189,7 +200,10 @@ def test_many_lines_hold_up_nobody_and_those_left_out_are_counted(screen: Screen
 def driver(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Callable[..., list[str]]]:
-    """Runs a driver in a process of its own, until it ends; gives what it wrote."""
+    """A function that runs a driver in its own process to its end.
+
+    It returns the lines of its output.
+    """
     folder = tmp_path_factory.mktemp("run")
     around = {**os.environ, "XDG_RUNTIME_DIR": str(folder), "TMPDIR": str(folder)}
     separate = None
@@ -210,7 +224,7 @@ def driver(
 
     try:
         if request.param == "separate":
-            separate = Separate(folder)
+            separate = SeparateCluster(folder)
             separate.worker("--cpus", "2")
             (folder / "token").write_text(separate.token)
             around |= {"MARLINE_ADDRESS": separate.address, "MARLINE_TOKEN_FILE": str(folder / "token")}
@@ -240,7 +254,7 @@ def without_pid(lines: list[str]) -> list[str]:
     return [re.sub(r"pid=\d+", "pid=N", line) for line in lines]
 
 
-def test_what_was_printed_before_is_shown_when_shutdown_returns(driver: Callable[..., list[str]]) -> None:
+def test_all_earlier_output_is_shown_when_shutdown_returns(driver: Callable[..., list[str]]) -> None:
     shown = driver("""
         marline.init(num_cpus=2)
         marline.get(speak.remote("a task"))
@@ -267,7 +281,7 @@ def test_quick_tasks_are_shown_in_order_to_the_last(driver: Callable[..., list[s
     assert without_pid(shown) == [f"(speak pid=N) {number}" for number in range(200)]
 
 
-def test_a_driver_that_just_ends_shows_it_too(driver: Callable[..., list[str]]) -> None:
+def test_a_driver_that_ends_without_shutdown_shows_all_output(driver: Callable[..., list[str]]) -> None:
     shown = driver("""
         marline.init(num_cpus=2)
         marline.get(speak.remote("a task"))
@@ -297,7 +311,7 @@ def test_nothing_is_shown_after_shutdown(driver: Callable[..., list[str]]) -> No
     """)
     assert shown[-1] == "end"
     pid = int(shown[-2])
-    until("the actor is gone", lambda: not lives(pid))
+    wait_until("the actor is gone", lambda: not is_alive(pid))
 
 
 SAME = """
@@ -311,7 +325,7 @@ SAME = """
 """
 
 
-def test_what_several_processes_print_is_shown_once(driver: Callable[..., list[str]]) -> None:
+def test_a_line_that_several_processes_print_is_shown_once(driver: Callable[..., list[str]]) -> None:
     shown = without_pid(driver(SAME))
     same = [line for line in shown if "the same" in line]
     repeated = "(Speaker pid=N) the same [repeated 3x across cluster]"
@@ -320,13 +334,13 @@ def test_what_several_processes_print_is_shown_once(driver: Callable[..., list[s
     assert sum("another" in line for line in shown) == 4
 
 
-def test_every_line_is_shown_where_that_is_asked_for(driver: Callable[..., list[str]]) -> None:
+def test_every_line_is_shown_if_repeats_are_not_collapsed(driver: Callable[..., list[str]]) -> None:
     shown = without_pid(driver(SAME, MARLINE_DEDUP_LOGS="0"))
     words = ["the same"] * 4 + ["again"] * 3 + [f"another {n}" for n in range(4)]
     assert sorted(shown) == sorted(f"(Speaker pid=N) {word}" for word in words)
 
 
-def test_nothing_is_shown_where_that_is_asked_for(driver: Callable[..., list[str]]) -> None:
+def test_no_line_is_shown_without_log_to_driver(driver: Callable[..., list[str]]) -> None:
     shown = driver("""
         marline.init(num_cpus=2, log_to_driver=False)
         marline.get(speak.remote("unseen"))
@@ -343,13 +357,13 @@ def test_names_are_short() -> None:
 
 
 class Nothing:
-    """Output that has ended."""
+    """A source of output that has ended."""
 
     def take(self, _: float | None) -> None:
         return None
 
 
-def test_other_hosts_are_named_and_what_was_lost_is_said() -> None:
+def test_lines_name_other_hosts_and_dropped_lines_are_reported() -> None:
     printer = _output.Printer(Nothing())  # type: ignore[arg-type]
     elsewhere = printer._lines(("python:m.f#1", "elsewhere", 5, True, "text", 1234, 0, "ID"))
     assert elsewhere == [
@@ -361,14 +375,14 @@ def test_other_hosts_are_named_and_what_was_lost_is_said() -> None:
     assert lost == (False, "(marline) … 7 lines were not shown: they came faster than they were read")
 
 
-def test_repeats_are_told_after_a_while_and_what_goes_on_is_held_further() -> None:
-    repeats, line = _output.Repeats(), _output.Line("f", False, "text")
+def test_repeats_are_shown_after_a_window_and_later_ones_are_held_again() -> None:
+    repeats, line = _output.RepeatFilter(), _output.Line("f", False, "text")
     held = [repeats.hold(0.0, line, f"(f pid={pid})") for pid in (1, 1, 2, 3, 1)]
     assert held == [False, False, True, True, True]
     assert repeats.over(_output.WINDOW - 0.1) == []
     assert repeats.over(_output.WINDOW) == [(False, "(f pid=1) text [repeated 3x across cluster]")]
     assert repeats.hold(6.0, line, "(f pid=4)")
-    # Once more is no repetition: it is shown as it came, and not looked for any more.
+    # A single repeat in a window is shown like any line, and the line is forgotten.
     assert repeats.over(6.0 + _output.WINDOW) == [(False, "(f pid=4) text")]
     assert repeats.due_in() is None
     assert not repeats.hold(20.0, line, "(f pid=5)")
@@ -377,8 +391,8 @@ def test_repeats_are_told_after_a_while_and_what_goes_on_is_held_further() -> No
     assert [repeats.hold(30.0, blank, f"(f pid={pid})") for pid in (1, 2)] == [False, False]
 
 
-def test_few_lines_are_remembered() -> None:
-    repeats = _output.Repeats()
+def test_only_the_most_recent_lines_are_remembered() -> None:
+    repeats = _output.RepeatFilter()
     for number in range(_output.MAX_RECENT + 5):
         repeats.hold(0.0, _output.Line("f", False, str(number)), "(f pid=1)")
     repeats.hold(0.0, _output.Line("f", False, "0"), "(f pid=2)")
@@ -386,7 +400,9 @@ def test_few_lines_are_remembered() -> None:
     assert len(repeats._recent) == _output.MAX_RECENT
 
 
-def test_a_line_without_an_end_is_shown_with_the_task_that_printed_it(screen: Screen, cluster: str) -> None:
+def test_a_line_without_an_end_is_shown_with_the_task_that_printed_it(
+    captured_output: CapturedOutput, cluster: str
+) -> None:
     @marline.remote
     def begin() -> int:
         print("begun", end="")
@@ -398,6 +414,6 @@ def test_a_line_without_an_end_is_shown_with_the_task_that_printed_it(screen: Sc
             print("begun too", end="")
             return os.getpid()
 
-    screen.until(f"(begin pid={marline.get(begin.remote())}) begun\n")
+    captured_output.wait_until(f"(begin pid={marline.get(begin.remote())}) begun\n")
     clerk = Clerk.remote()
-    screen.until(f"(Clerk pid={marline.get(clerk.begin.remote())}) begun too\n")
+    captured_output.wait_until(f"(Clerk pid={marline.get(clerk.begin.remote())}) begun too\n")

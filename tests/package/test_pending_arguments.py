@@ -1,4 +1,4 @@
-"""What has not come yet can be passed on: nobody waits in ``.remote()``."""
+"""A pending result can be an argument: `.remote()` never waits for it."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import Any
 
 import marline
 import pytest
-from conftest import PATIENCE, until
+from conftest import PATIENCE, wait_until
 
 pytestmark = pytest.mark.usefixtures("cluster")
 
 
 @marline.remote(num_cpus=0)
 class Gate:
-    """Answers when it is told to."""
+    """An actor whose call `wait` returns when the test makes the file `open`."""
 
     def wait(self, folder: Path, answer: Any) -> Any:
         (folder / "waits").touch()
@@ -47,7 +47,7 @@ def get(refs: list[marline.ObjectRef]) -> Any:
 
 @marline.remote(num_cpus=0)
 def opens(folder: Path, refs: list[marline.ObjectRef]) -> Any:
-    """What it waits for comes only because it runs."""
+    """Opens the gate, and waits for calls that need the open gate."""
     (folder / "open").touch()
     return marline.get(refs)
 
@@ -55,7 +55,7 @@ def opens(folder: Path, refs: list[marline.ObjectRef]) -> Any:
 def test_a_task_waits_for_a_call_that_has_not_come(tmp_path: Path) -> None:
     gate = Gate.remote()
     ref = echo.remote(gate.wait.remote(tmp_path, 7), other=gate.wait.remote(tmp_path, 8))
-    # What has nothing to do with it goes on.
+    # Work that does not depend on the call goes on.
     assert marline.get(echo.remote("other"), timeout=PATIENCE) == "other"
     assert not ref.done()
     (tmp_path / "open").touch()
@@ -110,7 +110,7 @@ def test_a_task_fails_as_the_call_did_that_it_waited_for(tmp_path: Path) -> None
     (tmp_path / "open").touch()
     with pytest.raises(LookupError, match="not there"):
         marline.get(ref, timeout=PATIENCE)
-    # It has come by now: that is no different.
+    # By now the call has failed: a new task fails in the same way.
     after = echo.remote(pending)
     with pytest.raises(LookupError, match="not there"):
         marline.get(after, timeout=PATIENCE)
@@ -132,7 +132,7 @@ def test_a_task_ends_with_the_call_that_was_cancelled(tmp_path: Path) -> None:
     gate = Gate.remote()
     pending = gate.wait.remote(tmp_path, 7)
     ref = echo.remote(pending)
-    until("it runs", (tmp_path / "waits").exists)
+    wait_until("the call runs", (tmp_path / "waits").exists)
     marline.cancel(pending)
     with pytest.raises(marline.TaskCancelledError):
         marline.get(ref, timeout=PATIENCE)
@@ -140,7 +140,7 @@ def test_a_task_ends_with_the_call_that_was_cancelled(tmp_path: Path) -> None:
 
 def test_references_may_go_before_what_they_name_has_come(tmp_path: Path) -> None:
     gate = Gate.remote()
-    echo.remote(gate.wait.remote(tmp_path, 7))  # Neither is kept.
+    echo.remote(gate.wait.remote(tmp_path, 7))  # Neither reference is kept.
     kept = echo.remote(gate.wait.remote(tmp_path, 8))
     (tmp_path / "open").touch()
     assert marline.get(kept, timeout=PATIENCE) == 8
@@ -159,6 +159,6 @@ def test_a_task_returns_a_call_that_has_not_come(tmp_path: Path) -> None:
         return [gate.wait.remote(folder, 7)]
 
     ref = returns.remote(Gate.remote(), tmp_path)
-    until("it runs", (tmp_path / "waits").exists)
+    wait_until("the call runs", (tmp_path / "waits").exists)
     (tmp_path / "open").touch()
     assert marline.get(marline.get(ref, timeout=PATIENCE), timeout=PATIENCE) == [7]

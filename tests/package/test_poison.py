@@ -1,4 +1,4 @@
-"""Values, exceptions and tasks that do harm: each hurts itself, and nobody else."""
+"""Harmful values, exceptions and tasks hurt only the work that they belong to."""
 
 from __future__ import annotations
 
@@ -15,18 +15,19 @@ from typing import Any
 
 import marline
 import pytest
-from conftest import PATIENCE, lives, until
+from conftest import PATIENCE, is_alive, wait_until
 
 pytestmark = pytest.mark.usefixtures("cluster")
 
-# More than an error may take, by far.
+# Bytes: far more than an error may have.
 HUGE = 100_000_000
-# The longest text of an error that user code raised: two texts that were cut, and what is between them.
+# The most characters in the text of an error of user code: two texts that were cut, and the words
+# between them.
 LONGEST_TEXT = 50_000
 
 
 def on_loads(action: Callable[..., Any], *args: Any) -> Any:
-    """A value that does something where it is read."""
+    """Returns a value that calls a function when it is unpickled."""
 
     class Poison:
         def __reduce__(self) -> tuple[Any, ...]:
@@ -41,7 +42,7 @@ def take(_: Any) -> str:
 
 
 def executors(count: int = 8) -> set[int]:
-    """Processes that run tasks; what they do works."""
+    """Runs tasks, and returns the processes that ran them."""
 
     @marline.remote
     def pid() -> int:
@@ -58,7 +59,7 @@ def raising(words: str) -> Callable[[], None]:
     return raises
 
 
-# Values that cannot be pickled, where they are.
+# Values that cannot be pickled.
 
 
 def test_a_reduce_that_raises_is_seen_where_it_was_called() -> None:
@@ -143,20 +144,20 @@ def test_a_result_of_an_actor_that_cannot_be_pickled_leaves_it_alive() -> None:
         assert marline.get(actor.pid.remote()) == pid
 
 
-# Values that do harm where they are read.
+# Values that do harm when they are unpickled.
 
 
-def test_what_cannot_be_read_fails_its_task_and_costs_nothing() -> None:
+def test_an_argument_that_cannot_be_unpickled_fails_its_task_and_costs_no_executor() -> None:
     before = executors()
     poisoned = marline.put(on_loads(raising("bad bytes")))
     for argument in (on_loads(raising("bad bytes")), poisoned):
         with pytest.raises(LookupError, match="bad bytes") as caught:
             marline.get(take.remote(argument))
         assert isinstance(caught.value, marline.TaskError)
-    assert executors() <= before, "nobody died of it"
+    assert executors() <= before, "no executor died"
 
 
-def test_what_cannot_be_read_fails_a_call_and_leaves_its_actor_alive() -> None:
+def test_an_argument_that_cannot_be_unpickled_fails_its_call_and_leaves_the_actor_alive() -> None:
     @marline.remote
     class Taker:
         def take(self, _: Any) -> int:
@@ -169,7 +170,7 @@ def test_what_cannot_be_read_fails_a_call_and_leaves_its_actor_alive() -> None:
     assert marline.get(actor.take.remote(2)) == pid
 
 
-def test_a_result_that_cannot_be_read_is_the_readers_error() -> None:
+def test_a_result_that_cannot_be_unpickled_fails_where_it_is_read() -> None:
     here = os.getpid()
 
     def only_there() -> str:
@@ -212,7 +213,7 @@ def test_a_value_that_kills_its_reader_costs_one_executor(
     with pytest.raises(marline.WorkerLostError, match=words) as caught:
         marline.get(taking.remote(on_loads(action, *args)))
     assert caught.value.may_have_run
-    until("both executors are there", lambda: len(executors()) == 2)
+    wait_until("two executors run", lambda: len(executors()) == 2)
 
 
 def test_a_value_that_kills_its_reader_is_tried_as_often_as_allowed(tmp_path: Path) -> None:
@@ -247,7 +248,7 @@ def test_a_value_that_kills_its_reader_kills_the_actor_it_is_given_to() -> None:
 
 
 def never_ends(file: str, in_python: bool) -> Any:
-    """A value whose reader says who it is, and never ends."""
+    """Returns a value whose unpickling writes its process to a file, and never ends."""
 
     def reads() -> None:
         path = Path(file)
@@ -255,33 +256,33 @@ def never_ends(file: str, in_python: bool) -> Any:
         path.with_suffix(".new").rename(path)
         while in_python:
             pass
-        sum(itertools.repeat(1))  # Sees no signal and runs no bytecode.
+        sum(itertools.repeat(1))  # A loop in C: it handles no signal and runs no bytecode.
 
     return on_loads(reads)
 
 
 def test_a_value_whose_reading_never_ends_stops_when_its_task_is_cancelled(tmp_path: Path) -> None:
     ref = take.remote(never_ends(str(tmp_path / "pid"), in_python=True))
-    until("it is read", (tmp_path / "pid").exists)
+    wait_until("the value is being read", (tmp_path / "pid").exists)
     marline.cancel(ref)
     with pytest.raises(marline.TaskCancelledError):
         marline.get(ref, timeout=PATIENCE)
-    until("both executors are there", lambda: len(executors()) == 2)
+    wait_until("two executors run", lambda: len(executors()) == 2)
 
 
 @pytest.mark.parametrize("how", ["force", "timeout"])
 def test_a_value_whose_reading_cannot_be_stopped_costs_one_executor(how: str, tmp_path: Path) -> None:
     taking = take.options(timeout=0.3 if how == "timeout" else None)
     ref = taking.remote(never_ends(str(tmp_path / "pid"), in_python=False))
-    until("it is read", (tmp_path / "pid").exists)
+    wait_until("the value is being read", (tmp_path / "pid").exists)
     if how == "force":
         marline.cancel(ref, force=True)
     expected = TimeoutError if how == "timeout" else marline.TaskCancelledError
     with pytest.raises(expected):
         marline.get(ref, timeout=PATIENCE)
     pid = int((tmp_path / "pid").read_text())
-    until("its reader is dead", lambda: not lives(pid))
-    until("both executors are there", lambda: len(executors()) == 2)
+    wait_until("the reader is dead", lambda: not is_alive(pid))
+    wait_until("two executors run", lambda: len(executors()) == 2)
 
 
 def test_an_actor_whose_constructor_never_ends_can_be_killed(tmp_path: Path) -> None:
@@ -297,16 +298,16 @@ def test_an_actor_whose_constructor_never_ends_can_be_killed(tmp_path: Path) -> 
 
     actor = Stuck.remote(str(tmp_path / "pid"))
     ref = actor.hello.remote()
-    until("it is constructed", (tmp_path / "pid").exists)
+    wait_until("the constructor runs", (tmp_path / "pid").exists)
     marline.kill(actor)
     with pytest.raises(marline.ActorDiedError):
         marline.get(ref, timeout=PATIENCE)
     pid = int((tmp_path / "pid").read_text())
-    until("it is dead", lambda: not lives(pid))
-    until("both executors are there", lambda: len(executors()) == 2)
+    wait_until("the actor's process is dead", lambda: not is_alive(pid))
+    wait_until("two executors run", lambda: len(executors()) == 2)
 
 
-def test_a_module_that_is_only_here_is_named_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_module_that_executors_lack_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "only_here.py").write_text("class Thing: ...\ndef double(x): return 2 * x\n")
     monkeypatch.syspath_prepend(str(tmp_path))
     import only_here  # type: ignore[import-not-found]
@@ -320,10 +321,10 @@ def test_a_module_that_is_only_here_is_named_there(tmp_path: Path, monkeypatch: 
         with pytest.raises(ModuleNotFoundError, match="only_here") as caught:
             marline.get(work())
         assert isinstance(caught.value, marline.TaskError)
-    until("both executors are there", lambda: len(executors()) == 2)
+    wait_until("two executors run", lambda: len(executors()) == 2)
 
 
-def test_a_module_that_is_only_there_is_named_here(tmp_path: Path) -> None:
+def test_a_module_that_the_driver_lacks_is_named(tmp_path: Path) -> None:
     (tmp_path / "only_there.py").write_text(
         "class Thing: ...\nclass Trouble(Exception):\n    def __init__(self, code): self.code = code\n"
     )
@@ -346,7 +347,7 @@ def test_a_module_that_is_only_there_is_named_here(tmp_path: Path) -> None:
 # Exceptions.
 
 
-def test_an_exception_without_words_is_described() -> None:
+def test_an_exception_whose_str_and_repr_raise_is_described() -> None:
     @marline.remote
     def fails(what: str) -> None:
         class Speechless(Exception):
@@ -395,7 +396,7 @@ def test_a_huge_exception_arrives_cut(where: str) -> None:
     assert len(str(caught.value)) < LONGEST_TEXT
     assert "end" in str(caught.value)
     assert caught.value.class_name.endswith("Stubborn" if where == "not pickled" else "ValueError")
-    assert executors() <= before, "nobody died of it"
+    assert executors() <= before, "no executor died"
 
 
 def test_a_huge_exception_of_an_actor_arrives_cut() -> None:
@@ -436,7 +437,7 @@ def test_an_exception_that_kills_its_reader_does_not_reach_the_driver() -> None:
 
 
 @pytest.mark.parametrize("error", [SystemExit, KeyboardInterrupt, GeneratorExit])
-def test_what_would_end_a_program_ends_a_task(error: type[BaseException]) -> None:
+def test_an_exception_that_would_end_a_program_only_fails_its_task(error: type[BaseException]) -> None:
     @marline.remote
     def leaves() -> None:
         raise error(3)
@@ -452,13 +453,13 @@ def test_what_would_end_a_program_ends_a_task(error: type[BaseException]) -> Non
         def hello(self) -> None: ...
 
     actor = Leaver.remote()
-    marline.get(actor.hello.remote())  # What it runs in does not run tasks any more.
+    marline.get(actor.hello.remote())  # From now on the actor's executor runs no tasks.
     before = executors()
     for ref in (leaves.remote(), actor.leave.remote(), actor.awaits.remote()):
         with pytest.raises(marline.TaskError, match="3") as caught:
             marline.get(ref, timeout=PATIENCE)
         assert caught.value.class_name == error.__name__
-    assert executors() <= before, "nobody died of it"
+    assert executors() <= before, "no executor died"
 
 
 def test_a_recursion_without_end_is_an_error_like_any_other() -> None:
@@ -502,7 +503,7 @@ def test_a_task_that_dies_leaves_others_alone() -> None:
     for n in range(12):
         good.append(steady.options(max_retries=0).remote(n))
         bad.append(dies.remote(n % 3))
-    assert marline.get(good) == list(range(12)), "none of them was lost or ran twice"
+    assert marline.get(good) == list(range(12)), "no other task was lost or ran twice"
     for ref in bad:
         with pytest.raises(marline.WorkerLostError):
             marline.get(ref)
@@ -526,15 +527,15 @@ def test_a_fork_bomb_goes_with_its_task(end: str, tmp_path: Path) -> None:
     born = tmp_path / "born"
     ref = bomb.remote(str(born), end)
     if end == "cancel":
-        until("all are born", lambda: born.exists() and len(born.read_text().split()) == 64)
+        wait_until("all forks run", lambda: born.exists() and len(born.read_text().split()) == 64)
         marline.cancel(ref, force=True)
     expected = marline.TaskCancelledError if end == "cancel" else marline.WorkerLostError
     with pytest.raises(expected):
         marline.get(ref, timeout=PATIENCE)
     pids = [int(pid) for pid in born.read_text().split()]
     assert len(pids) == 64
-    until("all of them are dead", lambda: not any(lives(pid) for pid in pids))
-    until("both executors are there", lambda: len(executors()) == 2)
+    wait_until("all forks are dead", lambda: not any(is_alive(pid) for pid in pids))
+    wait_until("two executors run", lambda: len(executors()) == 2)
 
 
 def test_a_fork_that_forgets_to_end_is_not_an_executor(tmp_path: Path) -> None:
@@ -543,8 +544,7 @@ def test_a_fork_that_forgets_to_end_is_not_an_executor(tmp_path: Path) -> None:
             Path(file).with_suffix(".new").write_text(str(os.getpid()))
             Path(file).with_suffix(".new").rename(file)
             return "the child"
-        until_there = Path(file)
-        while not until_there.exists():
+        while not Path(file).exists():
             time.sleep(0.002)
         return "the parent"
 
@@ -565,7 +565,7 @@ def test_a_fork_that_forgets_to_end_is_not_an_executor(tmp_path: Path) -> None:
         file = tmp_path / str(number)
         assert marline.get(call(str(file)), timeout=PATIENCE) == "the parent"
         child = int(file.read_text())
-        until("the child has ended", lambda child=child: not lives(child))  # type: ignore[misc]
+        wait_until("the child has ended", lambda child=child: not is_alive(child))  # type: ignore[misc]
     assert len(executors(40)) == 2
 
 
@@ -576,4 +576,4 @@ def test_a_task_that_closes_every_descriptor_costs_one_executor() -> None:
 
     with pytest.raises(marline.WorkerLostError):
         marline.get(closes.remote(), timeout=PATIENCE)
-    until("both executors are there", lambda: len(executors()) == 2)
+    wait_until("two executors run", lambda: len(executors()) == 2)

@@ -1,4 +1,4 @@
-"""What is set where work is submitted is set where it runs."""
+"""Context variables, the trace and log attributes travel with submitted work."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 from marline import _propagate
 from opentelemetry import trace
 
-# It is not of a module that executors import: it goes along with the code.
+# Executors do not import this module: the variable travels with the code that uses it.
 request: contextvars.ContextVar[Any] = contextvars.ContextVar("test_request")
 user: contextvars.ContextVar[str] = contextvars.ContextVar("test_user", default="nobody")
 
@@ -33,7 +33,7 @@ def see() -> tuple[Any, str]:
     return request.get("unset"), user.get()
 
 
-# Goes along as code, as what is in __main__ does: not every executor can import this module.
+# A function of __main__ travels as code. Not every executor can import this module.
 see.__module__ = "__main__"
 
 
@@ -79,7 +79,7 @@ def test_variables_travel_into_tasks(cluster: str) -> None:
     assert marline.get([task.remote(), coroutine.remote()]) == [("r1", "ada"), ("r1", "ada")]
 
 
-def test_a_task_has_what_was_set_when_it_was_submitted_and_the_next_has_not(cluster: str) -> None:
+def test_a_task_has_the_values_of_its_submission_and_leaves_none_to_the_next(cluster: str) -> None:
     one_by_one = task.options(num_cpus=2)
     refs = []
     for number in range(5):
@@ -88,7 +88,9 @@ def test_a_task_has_what_was_set_when_it_was_submitted_and_the_next_has_not(clus
         request.reset(token)
     bare = contextvars.Context().run(one_by_one.remote)
     assert marline.get(refs) == [(number, "ada") for number in range(5)]
-    assert marline.get(bare) == ("unset", "nobody"), "what came with others is gone, the default is there"
+    assert marline.get(bare) == ("unset", "nobody"), (
+        "a task without values sees the defaults, not the values of the task before"
+    )
 
 
 @pytest.mark.parametrize("actor", [Sync, Sync.options(max_concurrency=4), Async])
@@ -100,21 +102,21 @@ def test_variables_travel_into_actors_and_their_constructors(cluster: str, actor
     assert marline.get(contextvars.Context().run(one.see.remote)) == ("unset", "nobody")
 
 
-def test_what_a_call_sets_ends_with_it(cluster: str) -> None:
+def test_a_variable_that_a_call_sets_is_reset_after_the_call(cluster: str) -> None:
     one = Sync.remote()
     assert marline.get(one.change.remote()) == ("r1", "eve")
     assert marline.get(one.see.remote()) == ("r1", "ada")
 
 
-def test_variables_travel_on(cluster: str) -> None:
+def test_variables_travel_on_to_nested_tasks(cluster: str) -> None:
     @marline.remote
     def outer() -> Any:
-        return marline.get(task.remote())  # Its own code names no variable.
+        return marline.get(task.remote())  # The code of `outer` names no variable.
 
     assert marline.get(outer.remote()) == ("r1", "ada")
 
 
-def test_a_module_that_is_imported_later_finds_what_came(cluster: str, tmp_path: Path) -> None:
+def test_a_module_that_is_imported_later_sees_the_values_that_travelled(cluster: str, tmp_path: Path) -> None:
     lines = "import contextvars, marline\nlate = marline.propagate(contextvars.ContextVar('test_late'))\n"
     (tmp_path / "late_module.py").write_text(lines)
     here: contextvars.ContextVar[str] = marline.propagate(contextvars.ContextVar("test_late"))
@@ -205,7 +207,7 @@ def test_spans_in_a_task_have_the_driver_s_as_parent(cluster: str) -> None:
         return context.trace_id, context.span_id
 
     with spanned():
-        marline.get(current.remote())  # From now on it is imported there.
+        marline.get(current.remote())  # From now on the executor has imported opentelemetry.
         assert marline.get(current.remote()) == (TRACE, SPAN)
     assert marline.get(current.remote()) == (0, 0)
 
@@ -223,21 +225,21 @@ def logged() -> Any:
     names = ("marline_task", "marline_task_id", "marline_attempt", "marline_actor")
     record = logging.getLogger().makeRecord("me", logging.INFO, "here", 1, "words", (), None)
     context = marline.get_runtime_context()
-    said = tuple(getattr(record, name) for name in names)
-    return said, (context.task_id, context.attempt, context.actor_id)
+    attributes = tuple(getattr(record, name) for name in names)
+    return attributes, (context.task_id, context.attempt, context.actor_id)
 
 
 logged.__module__ = "__main__"
 
 
 def test_log_records_say_which_task_they_are_of(cluster: str) -> None:
-    said, known = marline.get(marline.remote(logged).remote())
-    assert said == ("__main__.logged", *known)
-    assert known[0] is not None and known[1:] == (1, None)
+    attributes, context = marline.get(marline.remote(logged).remote())
+    assert attributes == ("__main__.logged", *context)
+    assert context[0] is not None and context[1:] == (1, None)
 
 
 @pytest.mark.parametrize("method", ["log", "log_async"])
 def test_log_records_say_which_actor_they_are_of(cluster: str, method: str) -> None:
-    said, known = marline.get(getattr(Logs.remote(), method).remote())
-    assert said == (method, *known)
-    assert known[2] is not None
+    attributes, context = marline.get(getattr(Logs.remote(), method).remote())
+    assert attributes == (method, *context)
+    assert context[2] is not None

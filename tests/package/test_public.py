@@ -1,4 +1,4 @@
-"""What people see of the package: names, and errors where they are."""
+"""The public face of the package: its names, its imports, and how its errors print."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ def test_everything_public_is_there_once_in_order() -> None:
     assert hidden == set(marline.__all__)
 
 
-def test_importing_it_imports_little() -> None:
-    # As it is without what an installation itself imports at the start.
+def test_importing_marline_imports_little() -> None:
+    # Modules that the Python installation itself imports at its start do not count.
     found = subprocess.run(
         [sys.executable, "-c", LOOK], capture_output=True, text=True, timeout=PATIENCE, check=True
     ).stdout.splitlines()
@@ -46,7 +46,7 @@ print(map is marline.map and scope is marline.scope)
 """
 
 
-def test_a_name_that_there_is_not_is_said() -> None:
+def test_an_unknown_name_is_an_error_that_names_it() -> None:
     with pytest.raises(AttributeError, match="module 'marline' has no attribute 'nothing'"):
         _ = marline.nothing  # type: ignore[attr-defined]
     with pytest.raises(ImportError, match="cannot import name 'nothing' from 'marline'"):
@@ -60,14 +60,14 @@ def test_everything_public_says_where_people_find_it(name: str) -> None:
     assert pickle.loads(pickle.dumps(value)) is value
 
 
-def test_tracebacks_have_names_that_people_know(scripts: list[Script]) -> None:
+def test_tracebacks_have_public_names(scripts: list[Script]) -> None:
     scripts.append(Script("marline.init(num_cpus=1)\nmarline.get_actor('nobody')"))
     code, _, err = scripts[-1].end()
     assert code == 1
     assert err.splitlines()[-1].startswith("marline.NotFoundError: "), err
 
 
-def test_what_was_pickled_under_a_private_name_is_read() -> None:
+def test_errors_pickled_by_older_releases_under_private_names_can_be_read() -> None:
     old = pickle.dumps(marline.NotFoundError("gone")).replace(b"\x07marline", b"\x0fmarline._errors")
     frame = old.index(b"\x95")
     old = old[:frame] + b"\x95" + (len(old) - frame - 9).to_bytes(8, "little") + old[frame + 9 :]
@@ -126,7 +126,7 @@ marline.get({function}.remote())
         ("passes", ['raise ValueError("the root")', "marline.get(root"]),
     ],
 )
-def test_what_nobody_catches_is_printed_once_with_where_each_was_raised(
+def test_an_uncaught_error_prints_the_raising_line_of_each_exception_once(
     function: str, raised: list[str], tmp_path: Path
 ) -> None:
     script = tmp_path / "script.py"

@@ -1,4 +1,4 @@
-"""What a task or call has submitted is cancelled with it."""
+"""The work that a task or call has submitted is cancelled with it, unless `recursive=False`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 import marline
 import pytest
-from conftest import PATIENCE, lives, until
+from conftest import PATIENCE, is_alive, wait_until
 
 pytestmark = pytest.mark.usefixtures("cluster")
 
@@ -26,7 +26,7 @@ def hang(folder: Path, name: str) -> None:
 
 
 def write(folder: Path, name: str) -> None:
-    """Its process, whole when it is there."""
+    """Writes the process to the file `name`, which appears with its whole content."""
     (folder / f"{name} writes").write_text(str(os.getpid()))
     (folder / f"{name} writes").rename(folder / name)
 
@@ -53,7 +53,7 @@ class Actor:
             (folder / f"{name} stopped").touch()
 
     def submits(self, folder: Path) -> Any:
-        hang.remote(folder, "a")  # Nobody holds it.
+        hang.remote(folder, "a")  # The reference is dropped at once.
         return marline.get(hang.remote(folder, "b"))
 
 
@@ -66,12 +66,12 @@ class Async:
 
 def runs(folder: Path) -> None:
     for name in ("a", "b"):
-        until(f"{name} runs", (folder / name).exists)
+        wait_until(f"{name} runs", (folder / name).exists)
 
 
 def stopped(folder: Path) -> None:
     for name in ("a", "b"):
-        until(f"{name} has stopped", (folder / f"{name} stopped").exists)
+        wait_until(f"{name} has stopped", (folder / f"{name} stopped").exists)
 
 
 def is_cancelled(ref: marline.ObjectRef) -> bool:
@@ -128,10 +128,10 @@ def test_children_of_a_killed_executor_end_with_it(tmp_path: Path, how: str) -> 
         marline.get(ref)
     for name in ("a", "b"):
         pid = int((tmp_path / name).read_text())
-        until(f"{name} has ended", lambda pid=pid: not lives(pid))  # type: ignore[misc]
+        wait_until(f"{name} has ended", lambda pid=pid: not is_alive(pid))  # type: ignore[misc]
 
 
-def test_what_a_task_does_in_the_end_is_not_cancelled(tmp_path: Path) -> None:
+def test_work_that_a_task_submits_after_its_cancel_is_not_cancelled(tmp_path: Path) -> None:
     @marline.remote(num_cpus=0)
     def cleans_up() -> Any:
         with contextlib.suppress(marline.TaskCancelledError):
@@ -140,7 +140,7 @@ def test_what_a_task_does_in_the_end_is_not_cancelled(tmp_path: Path) -> None:
         return marline.get(marline.remote(os.getpid).remote())
 
     ref = cleans_up.remote()
-    until("it runs", (tmp_path / "a").exists)
+    wait_until("the task runs", (tmp_path / "a").exists)
     marline.cancel(ref)
     assert marline.get(ref) > 0
 
@@ -152,7 +152,7 @@ def test_children_of_a_task_that_has_ended_are_left_alone(tmp_path: Path) -> Non
 
     ref = leaves.remote()
     (child,) = marline.get(ref)
-    until("it runs", (tmp_path / "a").exists)
+    wait_until("the child runs", (tmp_path / "a").exists)
     marline.cancel(ref)
     assert marline.wait([child], timeout=0.2) == ([], [child])
     assert not (tmp_path / "a stopped").exists()
@@ -175,7 +175,7 @@ def test_a_sibling_that_was_cancelled_does_not_take_others_with_it(tmp_path: Pat
 
 @marline.remote(num_cpus=0)
 def wait_for(folder: Path, name: str) -> str:
-    """Goes on until it is told to."""
+    """Runs until the file `go on` exists."""
     write(folder, name)
     try:
         while not (folder / "go on").exists():
@@ -187,7 +187,7 @@ def wait_for(folder: Path, name: str) -> str:
 
 @marline.remote(num_cpus=0)
 def leave_two(folder: Path, refs: list[Any]) -> Any:
-    """Shows what it submits to others, and waits for it."""
+    """Submits two tasks, puts their references on shelves, and waits for them."""
     children = [wait_for.remote(folder, "a"), wait_for.remote(folder, "b")]
     marline.get([shelf.put.remote([child]) for shelf, child in zip(refs, children, strict=True)])
     return marline.get(children)
@@ -227,7 +227,7 @@ class SubmitsAsync:
 
 
 @pytest.mark.parametrize("by", ["task", "method", "method on a thread", "coroutine"])
-def test_what_a_task_submitted_goes_on_if_only_that_is_cancelled(tmp_path: Path, by: str) -> None:
+def test_children_go_on_if_the_task_alone_is_cancelled(tmp_path: Path, by: str) -> None:
     shelves = [Shelf.remote(), Shelf.remote()]
     actors = {
         "method": Submits,
@@ -244,7 +244,7 @@ def test_what_a_task_submitted_goes_on_if_only_that_is_cancelled(tmp_path: Path,
         children[:] = [child for shelf in shelves for child in marline.get(shelf.take.remote())]
         return len(children) == 2
 
-    until("both are shown", shown)
+    wait_until("both shelves have their reference", shown)
     marline.cancel(ref, recursive=False)
     assert is_cancelled(ref)
     assert not list(tmp_path.glob("* ended"))
@@ -254,7 +254,7 @@ def test_what_a_task_submitted_goes_on_if_only_that_is_cancelled(tmp_path: Path,
     assert marline.get(children, timeout=PATIENCE) == ["a", "b"]
 
 
-def test_what_was_cancelled_alone_can_be_cancelled_with_the_rest(tmp_path: Path) -> None:
+def test_a_task_that_was_cancelled_alone_can_be_cancelled_with_its_children(tmp_path: Path) -> None:
     @marline.remote(num_cpus=0)
     def stubborn(folder: Path) -> None:
         hang.remote(folder, "a")
@@ -269,14 +269,14 @@ def test_what_was_cancelled_alone_can_be_cancelled_with_the_rest(tmp_path: Path)
     ref = stubborn.remote(tmp_path)
     runs(tmp_path)
     marline.cancel(ref, recursive=False)
-    until("it was asked", (tmp_path / "asked").exists)
+    wait_until("the task was asked to stop", (tmp_path / "asked").exists)
     assert not list(tmp_path.glob("* stopped"))
     marline.cancel(ref)
     stopped(tmp_path)
     assert is_cancelled(ref)
 
 
-def test_one_that_has_not_started_is_cancelled_alone_too() -> None:
+def test_a_task_that_has_not_started_is_cancelled_alone_too() -> None:
     waits = marline.remote(os.getpid).options(resources={"never": 1}).remote()
     marline.cancel(waits, recursive=False)
     assert is_cancelled(waits)
@@ -290,7 +290,7 @@ def test_by_force_a_task_cannot_be_cancelled_alone(tmp_path: Path) -> None:
     assert is_cancelled(ref)
 
 
-def test_what_cleans_up_is_not_disturbed_when_it_is_cancelled_again(tmp_path: Path) -> None:
+def test_a_second_cancel_does_not_disturb_a_task_that_cleans_up(tmp_path: Path) -> None:
     @marline.remote
     def tidy(folder: Path) -> None:
         try:
@@ -305,9 +305,9 @@ def test_what_cleans_up_is_not_disturbed_when_it_is_cancelled_again(tmp_path: Pa
             (folder / "done").touch()
 
     ref = tidy.remote(tmp_path)
-    until("it runs", (tmp_path / "runs").exists)
+    wait_until("the task runs", (tmp_path / "runs").exists)
     marline.cancel(ref)
-    until("it cleans up", (tmp_path / "cleans up").exists)
+    wait_until("the task cleans up", (tmp_path / "cleans up").exists)
     marline.cancel(ref)
     (tmp_path / "go on").touch()
     assert is_cancelled(ref)

@@ -1,4 +1,4 @@
-"""What work is given, and where it may run: CPUs, GPUs, memory, and whatever a worker says it has."""
+"""Resources decide where work runs and what it gets: CPUs, GPUs, memory, and custom resources."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from pathlib import Path
 
 import marline
 import pytest
-from conftest import Separate, descendants, until
+from conftest import SeparateCluster, descendants, wait_until
 
 Start = Callable[..., None]
 
 
 @pytest.fixture(params=["embedded", "separate"])
 def start(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Start]:
-    """Starts a cluster whose one worker has these."""
+    """A function that starts a cluster whose one worker has the given resources."""
     ends: list[Callable[[], None]] = []
 
     def embedded(num_gpus: int = 0, memory: int | None = None, **resources: float) -> None:
@@ -24,7 +24,7 @@ def start(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Start]:
         marline.init(num_cpus=2, num_gpus=num_gpus, memory=memory, resources=resources)
 
     def separate(num_gpus: int = 0, memory: int | None = None, **resources: float) -> None:
-        running = Separate(tmp_path)
+        running = SeparateCluster(tmp_path)
         ends.append(running.end)
         words = [f"--resource={name}={amount}" for name, amount in resources.items()]
         words += [f"--memory={memory}"] if memory is not None else []
@@ -39,21 +39,21 @@ def start(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Start]:
 
 @marline.remote
 def look() -> tuple[str | None, tuple[int, ...], int]:
-    """The GPUs that user code sees, and is told of, and where."""
+    """Returns the GPUs of the environment and of the runtime context, and the process."""
     return os.environ.get("CUDA_VISIBLE_DEVICES"), marline.get_runtime_context().gpu_ids, os.getpid()
 
 
 def test_a_task_sees_the_gpus_it_was_given_and_no_other_does(start: Start) -> None:
     start(num_gpus=2)
-    shown, told, pid = marline.get(look.options(num_gpus=2, num_cpus=0).remote())
-    assert (shown, told) == ("0,1", (0, 1))
+    shown, gpu_ids, pid = marline.get(look.options(num_gpus=2, num_cpus=0).remote())
+    assert (shown, gpu_ids) == ("0,1", (0, 1))
     for _ in range(4):
-        shown, told, other = marline.get(look.remote())
-        assert (shown, told) == (None, ())
-        assert other != pid, "what a GPU's driver has of a process goes with it"
+        shown, gpu_ids, other = marline.get(look.remote())
+        assert (shown, gpu_ids) == (None, ())
+        assert other != pid, "an executor that used a GPU ends, since the GPU's driver keeps state of it"
 
 
-def test_those_that_run_side_by_side_have_gpus_of_their_own(start: Start, tmp_path: Path) -> None:
+def test_tasks_that_run_side_by_side_have_different_gpus(start: Start, tmp_path: Path) -> None:
     start(num_gpus=2)
 
     @marline.remote(num_gpus=1, num_cpus=0)
@@ -64,7 +64,7 @@ def test_those_that_run_side_by_side_have_gpus_of_their_own(start: Start, tmp_pa
         return os.environ["CUDA_VISIBLE_DEVICES"]
 
     held = [hold.remote("first"), hold.remote("second")]
-    until("both run", lambda: (tmp_path / "first").exists() and (tmp_path / "second").exists())
+    wait_until("both tasks run", lambda: (tmp_path / "first").exists() and (tmp_path / "second").exists())
     third = hold.remote("third")
     ready, _ = marline.wait([third], timeout=0.2)
     assert not ready and not (tmp_path / "third").exists()
@@ -102,13 +102,13 @@ def test_half_a_gpu_is_shared(start: Start) -> None:
     assert marline.get([half.look.remote() for half in halves]) == ["0", "0"]
 
 
-def test_a_worker_that_sees_some_gpus_gives_those(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_worker_gives_out_the_gpus_that_it_sees(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,GPU-5")
     start(num_gpus=2)
     assert marline.get(look.options(num_gpus=2).remote())[:2] == ("3,GPU-5", (0, 1))
 
 
-def test_what_a_worker_says_it_has_is_given_and_given_back(start: Start) -> None:
+def test_custom_resources_and_memory_are_taken_and_given_back(start: Start) -> None:
     start(licence=2, memory=1 << 30)
     assert marline.cluster_resources()["licence"] == 2
 
@@ -119,10 +119,10 @@ def test_what_a_worker_says_it_has_is_given_and_given_back(start: Start) -> None
     left = marline.get(use.remote())
     assert left["licence"] == 0.5
     assert left["memory"] == (1 << 30) - (600 << 20)
-    until("it is given back", lambda: marline.available_resources()["licence"] == 2)
+    wait_until("the resource is given back", lambda: marline.available_resources()["licence"] == 2)
 
 
-def test_memory_that_two_need_is_had_by_one_after_the_other(start: Start, tmp_path: Path) -> None:
+def test_tasks_that_need_more_than_half_of_the_memory_take_turns(start: Start, tmp_path: Path) -> None:
     start(memory=1 << 30)
 
     @marline.remote(memory=600 << 20)
@@ -135,7 +135,7 @@ def test_memory_that_two_need_is_had_by_one_after_the_other(start: Start, tmp_pa
     assert not any(marline.get([alone.remote(f"use-{number}") for number in range(20)]))
 
 
-def test_what_no_worker_has_waits_and_can_be_cancelled(start: Start) -> None:
+def test_a_task_that_fits_no_worker_waits_and_can_be_cancelled(start: Start) -> None:
     start()
     waits = look.options(resources={"moon": 1}).remote()
     with pytest.raises(TimeoutError):
@@ -157,7 +157,9 @@ def test_calls_beyond_max_pending_calls_are_refused(start: Start, tmp_path: Path
     slow = Slow.remote()
     calls = [slow.wait.remote() for _ in range(50)]
     refused = []
-    until("some are refused", lambda: bool(refused or refused.extend(marline.wait(calls, timeout=1)[0])))
+    wait_until(
+        "some calls are refused", lambda: bool(refused or refused.extend(marline.wait(calls, timeout=1)[0]))
+    )
     with pytest.raises(marline.ExhaustedError, match="max_pending_calls"):
         marline.get(refused[0])
     (tmp_path / "go").touch()
@@ -174,14 +176,14 @@ def _ends_well(call: marline.ObjectRef[None]) -> bool:
     return True
 
 
-def test_what_is_not_preemptible_waits_for_a_worker_that_stays(tmp_path: Path) -> None:
-    running = Separate(tmp_path)
+def test_an_actor_that_is_not_preemptible_waits_for_a_worker_that_is_not(tmp_path: Path) -> None:
+    running = SeparateCluster(tmp_path)
     try:
         running.worker("--cpus=2", "--preemptible")
-        for said in ({"num_cpus": 2}, {"object_store_memory": 10**8}, {"object_spilling_directory": ""}):
-            (name,) = said
+        for option in ({"num_cpus": 2}, {"object_store_memory": 10**8}, {"object_spilling_directory": ""}):
+            (name,) = option
             with pytest.raises(marline.InvalidError, match=rf"^{name} is for a cluster that starts here"):
-                marline.init(running.address, token=running.token, **said)  # type: ignore[arg-type]
+                marline.init(running.address, token=running.token, **option)  # type: ignore[arg-type]
         assert not marline.is_initialized()
         with marline.init(running.address, token=running.token):
 

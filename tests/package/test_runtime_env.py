@@ -1,4 +1,4 @@
-"""Runtime environments: variables, folders and modules that work brings along."""
+"""Runtime environments: variables, folders and modules that travel with submitted work."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from typing import Any
 
 import marline
 import pytest
-from conftest import PATIENCE, Separate, descendants, until
+from conftest import PATIENCE, SeparateCluster, descendants, wait_until
 from marline import _package, _runtime_env
 from marline._package_folder import PackageFolder
 
 
 @pytest.fixture
-def bare(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Separate]:
-    """A cluster whose worker has nothing of the driver's: an empty folder, and only the package to import."""
+def bare(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SeparateCluster]:
+    """A cluster whose worker can import Marline, and has nothing else of the driver."""
     before = descendants(os.getpid())
-    separate = Separate(tmp_path_factory.mktemp("run"))
+    separate = SeparateCluster(tmp_path_factory.mktemp("run"))
     separate.environment["PYTHONPATH"] = str(Path(marline.__file__).parent.parent)
     separate.environment["TMPDIR"] = str(tmp_path_factory.mktemp("tmp"))
     separate.folder = tmp_path_factory.mktemp("empty")
@@ -37,13 +37,13 @@ def bare(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Separate]:
     finally:
         marline.shutdown()
         separate.end()
-    until("nothing is left", lambda: not (descendants(os.getpid()) - before))
-    until("no packages are left", lambda: not os.listdir(separate.environment["TMPDIR"]))
+    wait_until("every process of the cluster has ended", lambda: not (descendants(os.getpid()) - before))
+    wait_until("every package folder is removed", lambda: not os.listdir(separate.environment["TMPDIR"]))
 
 
 @pytest.fixture
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A folder of the driver's with a module, a package and data; modules are found there."""
+    """A folder with a module, a package and data. The driver can import its modules."""
     folder = tmp_path / "project"
     (folder / "tools").mkdir(parents=True)
     (folder / "empty").mkdir()
@@ -60,7 +60,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 def doubling() -> Callable[[int], int]:
-    """A function of the driver's that uses a module of the driver's."""
+    """Returns a function that uses a module of the project folder."""
     import helper  # type: ignore[import-not-found]
 
     def double(x: int) -> int:
@@ -70,12 +70,12 @@ def doubling() -> Callable[[int], int]:
     return double
 
 
-def join(separate: Separate, **options: Any) -> None:
+def join(separate: SeparateCluster, **options: Any) -> None:
     marline.init(separate.address, token=separate.token, **options)
 
 
-def test_a_module_that_only_the_driver_has_is_missed_with_words_and_comes_along(
-    bare: Separate, project: Path
+def test_a_module_that_workers_lack_can_travel_and_the_error_says_how(
+    bare: SeparateCluster, project: Path
 ) -> None:
     import helper
     import tools  # type: ignore[import-not-found]
@@ -105,7 +105,7 @@ def test_a_module_that_only_the_driver_has_is_missed_with_words_and_comes_along(
         assert marline.get(remote.remote()) == "word", module
 
 
-def test_a_script_sends_its_folder_along(bare: Separate, project: Path) -> None:
+def test_a_script_sends_its_folder_along(bare: SeparateCluster, project: Path) -> None:
     (project / "work.py").write_text(
         textwrap.dedent(
             """
@@ -170,12 +170,12 @@ def test_tasks_and_actors_run_in_a_folder_of_their_own(cluster: str, project: Pa
     seen = marline.get([remote(look).remote(), *(actor.look.remote() for actor in actors)])
     pids, folders, paths, data, ran, empty = zip(*seen, strict=True)
     assert len(set(pids)) == 3
-    assert len(set(folders)) == 1 and folders == paths, "they share it"
-    assert os.path.realpath(folders[0]) != os.path.realpath(project), "it is a copy"
+    assert len(set(folders)) == 1 and folders == paths, "all three share one folder"
+    assert os.path.realpath(folders[0]) != os.path.realpath(project), "the folder is a copy"
     assert set(data) == {"data"} and set(ran) == {"ran\n"} and list(empty) == [[], [], []]
 
 
-def test_variables_are_those_of_the_work_and_of_nobody_else(cluster: str) -> None:
+def test_variables_are_set_for_their_own_work_only(cluster: str) -> None:
     @marline.remote
     def colour() -> tuple[int, str | None]:
         return os.getpid(), os.environ.get("COLOUR")
@@ -188,7 +188,7 @@ def test_variables_are_those_of_the_work_and_of_nobody_else(cluster: str) -> Non
             assert seen == (env and env["env_vars"]["COLOUR"])
             pids.setdefault(seen, set()).add(pid)
     assert len(pids["red"]) == len(pids["blue"]) == 1, "executors are used again"
-    # Of those without one, several were started ahead.
+    # Several executors without an environment were started ahead.
     assert not pids["red"] & pids["blue"] and not pids[None] & (pids["red"] | pids["blue"])
 
 
@@ -207,7 +207,7 @@ def test_an_actor_that_restarts_is_in_its_environment_again(cluster: str, projec
     assert marline.get(actor.use.remote()) == (2, "red", 4)
 
 
-def test_what_a_task_submits_has_its_environment_as_far_as_it_says_nothing_else(
+def test_nested_work_inherits_the_environment_that_it_does_not_set_itself(
     cluster: str, project: Path
 ) -> None:
     def look() -> tuple[Any, ...]:
@@ -230,7 +230,7 @@ def test_what_a_task_submits_has_its_environment_as_far_as_it_says_nothing_else(
     assert seen == [inherited, merged, inherited]
 
 
-def test_what_init_says_is_for_all_work_that_says_nothing_else(bare: Separate, project: Path) -> None:
+def test_the_environment_of_init_is_the_default_of_all_work(bare: SeparateCluster, project: Path) -> None:
     env = {"working_dir": project, "env_vars": {"COLOUR": "red", "SIZE": "1"}}
     join(bare, runtime_env=env)
 
@@ -244,10 +244,12 @@ def test_what_init_says_is_for_all_work_that_says_nothing_else(bare: Separate, p
     assert list(marline.map(doubling(), [1, 2])) == [2, 4]
     marline.shutdown()
     join(bare)
-    assert marline.get(look.remote()) == (None, None, False), "it was for that session"
+    assert marline.get(look.remote()) == (None, None, False), "the default was for the earlier session"
 
 
-def test_the_folder_is_packed_as_it_is_when_a_function_is_first_used(bare: Separate, project: Path) -> None:
+def test_the_folder_is_packed_as_it_is_when_a_function_is_first_used(
+    bare: SeparateCluster, project: Path
+) -> None:
     join(bare)
 
     def read() -> str:
@@ -260,7 +262,7 @@ def test_the_folder_is_packed_as_it_is_when_a_function_is_first_used(bare: Separ
     assert marline.get(remote.options(num_cpus=0.5).remote()) == "changed"
 
 
-def test_the_same_folder_travels_once(bare: Separate, project: Path) -> None:
+def test_the_same_folder_travels_once(bare: SeparateCluster, project: Path) -> None:
     size = 1 << 20
     (project / "noise").write_bytes(random.Random(1).randbytes(size))
     join(bare)
@@ -272,8 +274,8 @@ def test_the_same_folder_travels_once(bare: Separate, project: Path) -> None:
     assert size < kept < 2 * size
 
 
-def test_packages_live_as_long_as_who_needs_them(
-    bare: Separate, project: Path, tmp_path_factory: pytest.TempPathFactory
+def test_packages_live_as_long_as_the_actor_that_needs_them(
+    bare: SeparateCluster, project: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     join(bare)
     double = doubling()
@@ -287,7 +289,7 @@ def test_packages_live_as_long_as_who_needs_them(
     made = marline.remote(**options, runtime_env=env)(Doubler).remote()
     assert marline.get(made.double.remote(2)) == 4
     marline.shutdown()
-    # Nobody is left who packed it; the next worker has never seen it.
+    # The driver that packed the folder is gone, and the next worker has never had the package.
     bare.processes[-1].kill()
     bare.worker("--cpus", "2")
     join(bare)
@@ -295,7 +297,7 @@ def test_packages_live_as_long_as_who_needs_them(
     marline.kill(marline.get_actor("doubler"))
 
 
-def test_an_environment_that_cannot_be_made_is_an_error_of_the_task(cluster: str) -> None:
+def test_a_task_fails_if_its_environment_cannot_be_made(cluster: str) -> None:
     missing = _runtime_env.Package("0" * 32, str(uuid.uuid4()))
     env = _runtime_env.RuntimeEnv(working_dir=missing)
     remote = marline.remote(runtime_env=env)(os.getpid)
@@ -326,18 +328,20 @@ def test_an_environment_that_cannot_be_made_is_an_error_of_the_task(cluster: str
         ("working_dir", "is a dict"),
     ],
 )
-def test_what_makes_no_sense_is_said_where_it_is_said(env: Any, words: str) -> None:
-    for say in (
+def test_a_wrong_environment_is_refused_where_it_is_given(env: Any, words: str) -> None:
+    for give in (
         lambda: marline.remote(runtime_env=env)(os.getpid),
         lambda: marline.remote(os.getpid).options(runtime_env=env),
         lambda: marline.init(runtime_env=env),
     ):
         with pytest.raises(marline.InvalidError, match=words):
-            say()
+            give()
     assert not marline.is_initialized()
 
 
-def test_what_is_not_there_is_said_before_anything_is_submitted(cluster: str, project: Path) -> None:
+def test_a_missing_folder_or_module_is_refused_before_anything_is_submitted(
+    cluster: str, project: Path
+) -> None:
     use = marline.remote(os.getpid)
     for env, words in (
         ({"working_dir": project / "nothing"}, "no folder .*nothing on "),
@@ -374,7 +378,7 @@ def test_the_same_content_makes_the_same_package(tmp_path: Path) -> None:
     assert packed(folder) != packed(tmp_path / "0")
 
 
-def test_what_is_excluded_stays(project: Path) -> None:
+def test_excluded_files_are_not_packed(project: Path) -> None:
     (project / ".git").mkdir()
     (project / ".git" / "config").write_text("")
     everything = {
@@ -414,7 +418,7 @@ def test_links_are_followed_inside_and_refused_outside(project: Path, tmp_path: 
         packed(project, "round")
 
 
-def test_what_is_too_large_is_said_with_the_largest_files(
+def test_a_package_that_is_too_large_is_refused_with_its_largest_files(
     project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (project / "noise").write_bytes(random.Random(1).randbytes(3 << 20))
@@ -453,11 +457,13 @@ def test_folders_whose_owner_was_killed_are_removed_by_the_next(
     with open(used / "lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         mine = PackageFolder()
-        assert {Path(mine.path), used, other} == set(tmp_path.iterdir()), "the next removes it when it starts"
+        assert {Path(mine.path), used, other} == set(tmp_path.iterdir()), (
+            "the next owner removes the folder when it starts"
+        )
         left.mkdir()
         (left / "lock").write_text("")
         PackageFolder().remove()
-        assert {Path(mine.path), used, other} == set(tmp_path.iterdir()), "and when it ends"
+        assert {Path(mine.path), used, other} == set(tmp_path.iterdir()), "and another owner when it ends"
     mine.remove()
     assert list(tmp_path.iterdir()) == [other]
 
@@ -473,7 +479,7 @@ def test_a_link_to_a_folder_is_left_alone(tmp_path: Path, monkeypatch: pytest.Mo
     assert (precious / "lock").exists()
 
 
-def test_nothing_is_left_of_a_fork_server_that_was_killed(tmp_path: Path) -> None:
+def test_the_package_folder_of_a_killed_fork_server_is_removed(tmp_path: Path) -> None:
     temporary, run = tmp_path / "t", tmp_path / "run"
     temporary.mkdir()
     run.mkdir()
@@ -485,7 +491,7 @@ def test_nothing_is_left_of_a_fork_server_that_was_killed(tmp_path: Path) -> Non
     def parent() -> int:
         return os.getppid()
 
-    separate = Separate(run)
+    separate = SeparateCluster(run)
     separate.environment["TMPDIR"] = str(temporary)
     try:
         separate.worker("--cpus", "1")
@@ -495,4 +501,4 @@ def test_nothing_is_left_of_a_fork_server_that_was_killed(tmp_path: Path) -> Non
             os.kill(server, signal.SIGKILL)
     finally:
         separate.end()
-    until("nothing is left", lambda: not folders())
+    wait_until("every package folder is removed", lambda: not folders())

@@ -1,4 +1,4 @@
-"""What is submitted in a scope that fails is cancelled, and has ended when it is left."""
+"""`marline.scope()`: a scope that fails cancels the work submitted in it, and waits for its end."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 import marline
 import pytest
-from conftest import PATIENCE, until
+from conftest import PATIENCE, wait_until
 
 pytestmark = pytest.mark.usefixtures("cluster")
 
@@ -43,20 +43,20 @@ def is_cancelled(ref: marline.ObjectRef) -> bool:
     return True
 
 
-def test_what_fails_takes_what_it_submitted_with_it(tmp_path: Path) -> None:
+def test_a_scope_that_fails_cancels_its_work_and_waits_for_it(tmp_path: Path) -> None:
     started = tmp_path / "started"
     actor = Actor.remote()
     refs = []
     with pytest.raises(KeyError, match="the first"), marline.scope():
         refs += [hang.remote(started), hang.options(num_cpus=2).remote(), actor.hang.remote()]
-        until("one runs", started.exists)
+        wait_until("one task runs", started.exists)
         raise KeyError("the first")
-    assert all(ref.done() for ref in refs), "it waited for their ends"
+    assert all(ref.done() for ref in refs), "the scope waited until all work had ended"
     assert all(is_cancelled(ref) for ref in refs)
     assert marline.get(actor.answer.remote()) == 42
 
 
-def test_what_ends_well_waits_for_nothing_and_cancels_nothing() -> None:
+def test_a_scope_that_ends_well_waits_for_nothing_and_cancels_nothing() -> None:
     with marline.scope():
         ref, soon = hang.remote(), one.remote()
     assert not ref.done()
@@ -70,14 +70,14 @@ def test_an_interrupt_cancels_too(tmp_path: Path) -> None:
     refs = []
     with pytest.raises(KeyboardInterrupt), marline.scope():
         refs.append(hang.remote(started))
-        until("it runs", started.exists)
+        wait_until("the task runs", started.exists)
         os.kill(os.getpid(), signal.SIGINT)
         marline.get(refs)
     assert refs[0].done()
     assert is_cancelled(refs[0])
 
 
-def test_nobody_need_hold_what_is_cancelled(tmp_path: Path) -> None:
+def test_work_without_references_is_cancelled_too(tmp_path: Path) -> None:
     started, stopped = tmp_path / "started", tmp_path / "stopped"
 
     @marline.remote
@@ -90,7 +90,7 @@ def test_nobody_need_hold_what_is_cancelled(tmp_path: Path) -> None:
 
     with pytest.raises(KeyError), marline.scope():
         stubborn.remote()
-        until("it runs", started.exists)
+        wait_until("the task runs", started.exists)
         raise KeyError
     assert stopped.exists()
 
@@ -123,7 +123,7 @@ def test_actors_that_were_made_inside_live_on() -> None:
     assert marline.get(actor.answer.remote()) == 42
 
 
-def test_what_other_threads_submit_does_not_belong_to_it() -> None:
+def test_work_that_other_threads_submit_does_not_belong_to_the_scope() -> None:
     refs: list[marline.ObjectRef] = []
     with pytest.raises(KeyError), marline.scope():
         thread = threading.Thread(target=lambda: refs.append(hang.remote()))
@@ -135,7 +135,7 @@ def test_what_other_threads_submit_does_not_belong_to_it() -> None:
     assert is_cancelled(refs[0])
 
 
-def test_a_coroutine_that_is_cancelled_takes_what_it_submitted_with_it(tmp_path: Path) -> None:
+def test_a_cancelled_coroutine_cancels_the_work_of_its_scope(tmp_path: Path) -> None:
     started = tmp_path / "started"
     refs: list[marline.ObjectRef] = []
 
@@ -148,19 +148,19 @@ def test_a_coroutine_that_is_cancelled_takes_what_it_submitted_with_it(tmp_path:
     async def main() -> None:
         task = asyncio.create_task(submits())
         other = hang.remote()
-        await asyncio.to_thread(until, "it has started", started.exists)
+        await asyncio.to_thread(wait_until, "the task runs", started.exists)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
         assert all(ref.done() for ref in refs)
-        assert not other.done(), "it was not submitted inside"
+        assert not other.done(), "work from outside the scope goes on"
         marline.cancel(other)
 
     asyncio.run(main())
     assert all(is_cancelled(ref) for ref in refs)
 
 
-def test_a_failing_coroutine_takes_what_others_of_its_scope_submit_late_with_it() -> None:
+def test_work_that_another_coroutine_submits_after_the_scope_failed_is_cancelled() -> None:
     async def main() -> marline.ObjectRef:
         async def straggles(left: asyncio.Event) -> marline.ObjectRef:
             await left.wait()

@@ -1,4 +1,7 @@
-"""Several processes of one user, each with a cluster of its own: with the same names they do not meet."""
+"""Clusters of several processes of one user do not mix, although they use the same names.
+
+The file also tests that definitions of the main module travel, however the program is started.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ import textwrap
 from pathlib import Path
 
 import pytest
-from conftest import PATIENCE, lives, until
+from conftest import PATIENCE, is_alive, wait_until
 
 FIXTURES = """
 import os, time
@@ -27,12 +30,12 @@ class Counter:
 @pytest.fixture(scope="session")
 def counter():
     with marline.init(num_cpus=1):
-        # Taken, if there were one cluster for all.
+        # If all processes had one cluster, this name would be taken.
         counter = Counter.options(name="counter").remote()
         _, pid = marline.get(counter.add.remote())
         here = Path(os.environ["MEETING"])
         (here / f"{os.environ['PYTEST_XDIST_WORKER']}-{pid}").touch()
-        # All have one at the same time.
+        # Wait until every process has its actor.
         end = time.monotonic() + 60
         while len(list(here.iterdir())) < 3:
             assert time.monotonic() < end
@@ -55,7 +58,7 @@ def test_it_is_our_own(counter, number):
 
 
 def surroundings(folder: Path) -> dict[str, str]:
-    """An environment in which whatever is left is seen."""
+    """Returns an environment whose clusters keep all their files in this folder."""
     for name in ("run", "tmp", "meeting"):
         (folder / name).mkdir()
     return {
@@ -66,7 +69,8 @@ def surroundings(folder: Path) -> dict[str, str]:
     }
 
 
-def left(folder: Path) -> list[str]:
+def leftover_files(folder: Path) -> list[str]:
+    """Returns the names of the files that clusters left behind."""
     places = [folder / "run" / "marline", folder / "tmp"]
     entries = [entry for place in places if place.is_dir() for entry in place.iterdir()]
     return [entry.name for entry in entries if not entry.name.startswith("pytest-of-")]
@@ -90,11 +94,11 @@ def test_workers_of_pytest_xdist_have_a_cluster_each(tmp_path: Path) -> None:
     assert done.returncode == 0 and "12 passed" in done.stdout, done.stdout + done.stderr
     met = [entry.name.split("-") for entry in (tmp_path / "meeting").iterdir()]
     assert sorted(worker for worker, _ in met) == ["gw0", "gw1", "gw2"]
-    until("their actors have ended", lambda: not any(lives(int(pid)) for _, pid in met))
-    until("nothing is left", lambda: left(tmp_path) == [])
+    wait_until("their actors have ended", lambda: not any(is_alive(int(pid)) for _, pid in met))
+    wait_until("no file of a cluster is left", lambda: leftover_files(tmp_path) == [])
 
 
-def test_what_happens_to_one_cluster_does_not_concern_another(tmp_path: Path) -> None:
+def test_the_death_of_one_driver_does_not_disturb_the_cluster_of_another(tmp_path: Path) -> None:
     script = textwrap.dedent(
         """
         import os, sys
@@ -145,7 +149,7 @@ def test_what_happens_to_one_cluster_does_not_concern_another(tmp_path: Path) ->
         for driver in drivers:
             driver.kill()
             driver.communicate()
-    until("nothing is left", lambda: left(tmp_path) == [])
+    wait_until("no file of a cluster is left", lambda: leftover_files(tmp_path) == [])
 
 
 MAIN = """
@@ -188,7 +192,7 @@ if __name__ == "__main__":
 
 
 @pytest.mark.parametrize("how", ["file", "module", "input"])
-def test_what_the_main_module_defines_travels_however_it_is_run(how: str, tmp_path: Path) -> None:
+def test_definitions_of_the_main_module_travel_however_it_is_run(how: str, tmp_path: Path) -> None:
     package = tmp_path / "pack"
     package.mkdir()
     (package / "__init__.py").write_text("FACTOR = 2\n")

@@ -1,4 +1,4 @@
-"""Executors that are a Python started anew, instead of forks."""
+"""With `MARLINE_START_METHOD=spawn`, each executor is a new Python instead of a fork."""
 
 from __future__ import annotations
 
@@ -46,13 +46,13 @@ def test_an_executor_is_a_program_of_its_own() -> None:
     assert pid != os.getpid() and "marline._spawned" in command
 
 
-def test_it_does_all_that_a_fork_does() -> None:
-    assert marline.get(nested.remote(1)) == 2, "it knows its cluster"
+def test_a_spawned_executor_runs_nested_tasks_and_actors() -> None:
+    assert marline.get(nested.remote(1)) == 2, "a spawned executor can submit tasks"
     counter = Counter.remote()
     assert marline.get([counter.add.remote() for _ in range(3)]) == [1, 2, 3]
 
 
-def test_another_word_for_it_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unknown_start_method_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     marline.shutdown()
     monkeypatch.setenv("MARLINE_START_METHOD", "forkserver")
     with pytest.raises(ValueError, match="'fork' or 'spawn'"):

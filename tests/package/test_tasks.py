@@ -1,4 +1,7 @@
-"""Tasks: submitting, waiting, references, errors, cancelling."""
+"""Tasks: submitting, waiting, references, errors, retries, timeouts and cancelling.
+
+Options are tested in `test_options.py`, generators in `test_generators.py`.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ from typing import Any
 
 import marline
 import pytest
-from conftest import PATIENCE, lives, until
+from conftest import PATIENCE, is_alive, wait_until
 
 pytestmark = pytest.mark.usefixtures("cluster")
 
@@ -119,7 +122,7 @@ def test_a_get_that_takes_too_long_says_so_and_can_be_repeated() -> None:
         marline.get(slow)
 
 
-def test_what_is_no_reference_is_refused() -> None:
+def test_get_refuses_a_value_that_is_no_reference() -> None:
     with pytest.raises(TypeError, match="get\\(\\) takes references, not int"):
         marline.get([1])  # type: ignore[list-item]
 
@@ -203,7 +206,7 @@ def test_an_executor_that_exits_says_with_what() -> None:
         marline.get(marline.remote(os._exit).options(max_retries=0).remote(3))
 
 
-def test_an_executor_that_is_lost_says_whose_it_was(tmp_path: Path) -> None:
+def test_the_error_of_a_lost_executor_names_its_task(tmp_path: Path) -> None:
     pid = tmp_path / "pid"
 
     @marline.remote(max_retries=0)
@@ -230,7 +233,7 @@ def test_a_lost_task_runs_again(tmp_path: Path) -> None:
     assert marline.get(dies_once.remote(tmp_path / "died")) == "alive"
 
 
-def test_cancel_ends_what_waits_what_sleeps_and_what_is_busy() -> None:
+def test_cancel_ends_tasks_that_wait_sleep_or_are_busy() -> None:
     @marline.remote
     def busy() -> None:
         while True:
@@ -246,7 +249,7 @@ def test_cancel_ends_what_waits_what_sleeps_and_what_is_busy() -> None:
     assert marline.get(add.remote(1, 1)) == 2
 
 
-def test_what_ignores_cancel_is_killed(tmp_path: Path) -> None:
+def test_cancel_by_force_kills_a_task_that_ignores_cancel(tmp_path: Path) -> None:
     @marline.remote
     def deaf(file: Path) -> None:
         file.with_suffix(".new").write_text(str(os.getpid()))
@@ -256,12 +259,12 @@ def test_what_ignores_cancel_is_killed(tmp_path: Path) -> None:
                 time.sleep(PATIENCE)
 
     ref = deaf.remote(tmp_path / "pid")
-    until("it runs", (tmp_path / "pid").exists)
+    wait_until("the task runs", (tmp_path / "pid").exists)
     marline.cancel(ref, force=True)
     with pytest.raises(marline.TaskCancelledError):
         marline.get(ref)
     pid = int((tmp_path / "pid").read_text())
-    until("it is dead", lambda: not lives(pid))
+    wait_until("the executor is dead", lambda: not is_alive(pid))
 
 
 def test_a_task_has_a_time_limit() -> None:
@@ -275,7 +278,7 @@ def test_forks_draw_different_numbers(tmp_path: Path) -> None:
     @marline.remote
     def draw() -> float:
         (tmp_path / str(os.getpid())).touch()
-        while len(os.listdir(tmp_path)) < 2:  # Until another executor does the same.
+        while len(os.listdir(tmp_path)) < 2:  # Until another executor runs this task, too.
             time.sleep(0.002)
         return random.random()
 
@@ -336,7 +339,7 @@ def test_errors_of_the_system_keep_what_they_know_and_can_be_pickled() -> None:
     assert isinstance(again, FileNotFoundError) and isinstance(again, marline.TaskError)
 
 
-def test_the_end_of_an_iteration_does_not_end_anybody_elses() -> None:
+def test_a_stop_iteration_arrives_as_a_task_error() -> None:
     @marline.remote
     def ends() -> None:
         raise StopIteration(7)
@@ -398,7 +401,7 @@ def test_after_shutdown_nothing_is_started_by_looking() -> None:
     assert not marline.is_initialized()
 
 
-def test_wait_and_get_refuse_what_cannot_be() -> None:
+def test_wait_and_get_refuse_wrong_arguments() -> None:
     ref = add.remote(1)
     assert marline.get([ref, ref]) == [1, 1]
     assert marline.get([]) == []
@@ -450,14 +453,14 @@ def test_a_task_may_return_nothing_or_too_little() -> None:
     assert marline.remote(num_returns=0)(os.getpid).remote() is None
     for returned, words in [
         ((1, 2), "returned 2 values, 3 were asked for"),
-        (7, "one of class int was returned"),
+        (7, "a value of class int was returned"),
     ]:
         with pytest.raises((marline.InvalidError, TypeError), match=words):
             marline.get(three(lambda value=returned: value).remote()[0])
     assert marline.get(three(lambda: (n for n in range(3))).remote()) == [0, 1, 2]
 
 
-def test_what_is_remote_is_not_made_remote_again() -> None:
+def test_a_remote_function_or_class_cannot_be_made_remote_again() -> None:
     @marline.remote
     class Sitter: ...
 
@@ -569,7 +572,7 @@ def test_functions_and_classes_use_references_and_handles_that_they_close_over()
     assert list(marline.map(lambda x: x * marline.get(ten), [1, 2])) == [10, 20]
 
 
-def test_what_a_function_has_references_to_lives_as_long_as_its_tasks() -> None:
+def test_values_that_a_function_refers_to_live_as_long_as_its_tasks() -> None:
     def submitted() -> Any:
         kept = marline.put("kept")
 
@@ -580,7 +583,7 @@ def test_what_a_function_has_references_to_lives_as_long_as_its_tasks() -> None:
 
         return [tell.remote(0.1) for _ in range(4)]
 
-    assert marline.get(submitted()) == ["kept"] * 4, "neither the function nor the reference is left here"
+    assert marline.get(submitted()) == ["kept"] * 4, "the driver has dropped the function and the reference"
 
 
 def test_what_cannot_be_pickled_beside_a_reference_is_named() -> None:
@@ -602,13 +605,13 @@ def test_a_generator_that_nobody_asked_to_stream_says_how() -> None:
         yield 1
 
     for task, instead in ((count, r"list\(…\)"), (count_later, r"\[item async for")):
-        with pytest.raises(TypeError, match=f'num_returns="streaming"; or return {instead}'):
+        with pytest.raises(TypeError, match=f'"streaming" to stream its items, or return {instead}'):
             marline.get(marline.remote(task).remote())
-    with pytest.raises(TypeError, match=r"argument items: \[1\] .*iterated where it is: pass list\(…\)"):
+    with pytest.raises(TypeError, match=r"argument items: \[1\] .*cannot travel: pass list\(…\)"):
         add.remote(1, items=[0, count()])
 
 
-def test_what_is_remote_says_what_it_is() -> None:
+def test_remote_functions_classes_and_methods_have_a_repr() -> None:
     @marline.remote
     class Counter:
         def add(self) -> None: ...
@@ -616,7 +619,7 @@ def test_what_is_remote_says_what_it_is() -> None:
     def square() -> None: ...
 
     counter = Counter.remote()
-    name = f"{__name__}.test_what_is_remote_says_what_it_is.<locals>"
+    name = f"{__name__}.test_remote_functions_classes_and_methods_have_a_repr.<locals>"
     assert repr(marline.remote(square)) == f"<remote function {name}.square>"
     assert repr(Counter) == f"<actor class {name}.Counter>"
     assert repr(counter.add) == f"<method add of actor {counter._actor.id}>"

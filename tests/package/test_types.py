@@ -1,4 +1,4 @@
-"""What mypy says of code that uses the package."""
+"""mypy infers the types of remote functions and classes, and still finds errors."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ Clerk.other()
 
 
 @pytest.fixture(scope="module")
-def said(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
-    """What mypy says, line by line."""
+def mypy_lines(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """The lines that mypy prints about `CODE`."""
     folder = tmp_path_factory.mktemp("typed")
     (folder / "code.py").write_text(CODE)
     (folder / "mypy.ini").write_text("[mypy]\nstrict = True\nplugins = marline.mypy\n")
@@ -60,14 +60,14 @@ def said(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     return [line for line in ended.stdout.splitlines() if line.startswith("code.py")]
 
 
-def test_what_is_made_remote_has_its_types(said: list[str]) -> None:
-    revealed = [match[1] for line in said if (match := re.search(r'Revealed type is "(.*)"', line))]
+def test_remote_functions_and_classes_have_their_types(mypy_lines: list[str]) -> None:
+    revealed = [match[1] for line in mypy_lines if (match := re.search(r'Revealed type is "(.*)"', line))]
     handle, function = "marline._actor.ActorHandle", "marline._remote.RemoteFunction"
     assert revealed == [handle, handle, handle, "marline._actor.ActorClass", function, function]
 
 
-def test_what_is_wrong_is_still_said(said: list[str]) -> None:
-    errors = [line.partition("error: ")[2] for line in said if "error: " in line]
+def test_mypy_still_reports_errors(mypy_lines: list[str]) -> None:
+    errors = [line.partition("error: ")[2] for line in mypy_lines if "error: " in line]
     assert [error.partition("  [")[0] for error in errors] == [
         '"type[Plain]" has no attribute "remote"',
         '"type[Clerk]" has no attribute "other"',

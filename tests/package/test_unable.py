@@ -1,4 +1,4 @@
-"""A worker whose Python stops working after it joined: work spends no retries there."""
+"""Work waits or goes elsewhere, without a retry, when the Python of a worker stops working."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from typing import Any
 
 import marline
 import pytest
-from conftest import PATIENCE, Separate, descendants, until
+from conftest import PATIENCE, SeparateCluster, descendants, wait_until
 
 
-class Fragile:
-    """A cluster of one worker, whose Python is a script that can be broken."""
+class BreakableCluster:
+    """A cluster of one worker. The worker's Python is a script that tests can break and mend."""
 
     def __init__(self, folder: Path) -> None:
-        self.separate = Separate(folder, "controller", "--unknown-task-wait", "30s")
+        self.separate = SeparateCluster(folder, "controller", "--unknown-task-wait", "30s")
         self.python = folder / "python"
         self.mend()
         words = ("--python", str(self.python), "--cpus", "2")
@@ -36,7 +36,7 @@ class Fragile:
         new.rename(self.python)
 
     def break_down(self) -> None:
-        """From now on no executor starts, and none is left."""
+        """Breaks the Python of the worker, and kills its executors and fork server."""
         self.replace("echo this Python is broken >&2; exit 3")
         for pid in descendants(self.worker):
             os.kill(pid, signal.SIGKILL)
@@ -44,39 +44,41 @@ class Fragile:
     def status(self) -> dict[str, Any]:
         binary = os.environ.get("MARLINE_BINARY", "marline")
         environment = self.separate.environment
-        said = subprocess.run([binary, "--json", "status"], capture_output=True, env=environment, check=True)
-        answer: dict[str, Any] = json.loads(said.stdout)
-        return answer
+        done = subprocess.run([binary, "--json", "status"], capture_output=True, env=environment, check=True)
+        status: dict[str, Any] = json.loads(done.stdout)
+        return status
 
 
 @pytest.fixture
-def fragile(tmp_path: Path) -> Iterator[Fragile]:
+def breakable_cluster(tmp_path: Path) -> Iterator[BreakableCluster]:
     before = descendants(os.getpid())
-    fragile = Fragile(tmp_path)
+    breakable_cluster = BreakableCluster(tmp_path)
     try:
-        with marline.init(fragile.separate.address, token=fragile.separate.token):
-            yield fragile
+        with marline.init(breakable_cluster.separate.address, token=breakable_cluster.separate.token):
+            yield breakable_cluster
     finally:
-        fragile.separate.end()
-    until("nothing is left", lambda: not (descendants(os.getpid()) - before))
+        breakable_cluster.separate.end()
+    wait_until("every process of the cluster has ended", lambda: not (descendants(os.getpid()) - before))
 
 
-def test_work_waits_for_a_worker_that_is_mended_and_spends_no_retry(fragile: Fragile) -> None:
-    # One attempt may be lost with an executor that was killed.
+def test_work_waits_for_a_worker_that_is_mended_and_spends_no_retry(
+    breakable_cluster: BreakableCluster,
+) -> None:
+    # One retry: an attempt may be lost with an executor that is killed.
     twice = marline.remote(max_retries=1)(lambda: 1)
     assert marline.get(twice.remote(), timeout=PATIENCE) == 1
-    fragile.break_down()
+    breakable_cluster.break_down()
     refs = [twice.remote() for _ in range(5)]
-    until("the worker says that it is unable", lambda: fragile.status()["unable"])
-    status = fragile.status()
+    wait_until("the worker says that it is unable", lambda: breakable_cluster.status()["unable"])
+    status = breakable_cluster.status()
     assert 'cannot run "python"' in status["unable"][0]
     assert any("no worker can start an executor" in one["reason"] for one in status["waiting"])
-    fragile.mend()
+    breakable_cluster.mend()
     assert marline.get(refs, timeout=PATIENCE) == [1] * 5
-    until("the worker is able again", lambda: not fragile.status()["unable"])
+    wait_until("the worker is able again", lambda: not breakable_cluster.status()["unable"])
 
 
-def test_another_worker_takes_what_a_broken_one_cannot_run(fragile: Fragile) -> None:
+def test_another_worker_takes_what_a_broken_one_cannot_run(breakable_cluster: BreakableCluster) -> None:
     @marline.remote
     class Counter:
         def add(self) -> int:
@@ -84,8 +86,10 @@ def test_another_worker_takes_what_a_broken_one_cannot_run(fragile: Fragile) -> 
 
     twice = marline.remote(max_retries=1)(lambda: 1)
     assert marline.get(twice.remote(), timeout=PATIENCE) == 1
-    fragile.break_down()
-    fragile.separate.worker("--cpus", "1")
+    breakable_cluster.break_down()
+    breakable_cluster.separate.worker("--cpus", "1")
     assert marline.get([twice.remote() for _ in range(60)], timeout=PATIENCE) == [1] * 60
     assert marline.get(Counter.remote().add.remote(), timeout=PATIENCE) == 1
-    assert fragile.status()["workers"] == {"healthy": 2}, "it is passed over for Python alone"
+    assert breakable_cluster.status()["workers"] == {"healthy": 2}, (
+        "the broken worker stays healthy: only Python work passes it over"
+    )

@@ -1,4 +1,4 @@
-"""Large values of a driver that has no worker on its machine: sent to the store of one elsewhere."""
+"""A driver without a worker on its machine sends large values to the store of another one."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ import cloudpickle
 import marline
 import numpy as np
 import pytest
-from conftest import Separate, descendants, until
+from conftest import SeparateCluster, descendants, wait_until
 
-# Workers elsewhere cannot import it.
+# Workers of a separate cluster cannot import this module.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
 MB = 1_000_000
-# More than a message carries.
+# Bytes: above the limit of a message.
 LARGE = 70 * MB
 
 Array = np.ndarray[Any, np.dtype[np.uint8]]
 
 
 def pattern(size: int, seed: int = 0) -> Array:
-    """Bytes of which no two seeds have the same."""
+    """Returns bytes that no other seed has."""
     return ((np.arange(size, dtype=np.uint64) * 2654435761 + seed) >> 7).astype(np.uint8)
 
 
@@ -46,15 +46,15 @@ class Keeper:
         return bool((value == pattern(len(value), seed)).all())
 
 
-class Far:
-    """A cluster on another machine: no store of its workers can be reached from here by its socket."""
+class FarCluster:
+    """A cluster as if on another machine: drivers cannot reach the sockets of its stores."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.separate = Separate(folder)
+        self.separate = SeparateCluster(folder)
 
     def worker(self, *words: str) -> int:
-        """Starts a worker; says its process."""
+        """Starts a worker, and removes the socket of its store. Returns the worker's process."""
         pid: int = self.separate.worker("--cpus", "2", *words)["pid"]
         (socket,) = self.folder.rglob("*.store")
         socket.unlink()
@@ -62,27 +62,29 @@ class Far:
 
 
 @pytest.fixture
-def far(tmp_path: Path) -> Iterator[Far]:
+def far_cluster(tmp_path: Path) -> Iterator[FarCluster]:
     before = descendants(os.getpid())
-    far = Far(tmp_path / "run")
+    far_cluster = FarCluster(tmp_path / "run")
     try:
-        yield far
+        yield far_cluster
     finally:
-        far.separate.end()
-    until("nothing is left", lambda: not (descendants(os.getpid()) - before))
+        far_cluster.separate.end()
+    wait_until("every process of the cluster has ended", lambda: not (descendants(os.getpid()) - before))
 
 
 def used() -> dict[int, int]:
-    """How many MB the store of each worker has, by its process."""
+    """Returns how many MB the store of each worker holds, by the worker's process."""
     return {store["pid"]: store["used"] // MB for store in marline.object_stores()}
 
 
-def test_values_of_any_size_arrive_by_every_way_and_go_with_their_last_reference(far: Far) -> None:
-    pid = far.worker()
-    with marline.init(far.separate.address, token=far.separate.token):
+def test_values_of_any_size_arrive_by_every_way_and_go_with_their_last_reference(
+    far_cluster: FarCluster,
+) -> None:
+    pid = far_cluster.worker()
+    with marline.init(far_cluster.separate.address, token=far_cluster.separate.token):
         small = marline.put(pattern(MB))
         assert (marline.get(small) == pattern(MB)).all()
-        assert used() == {pid: 0}, "what a message carries goes with one"
+        assert used() == {pid: 0}, "a value that fits into a message does not go to a store"
         put = marline.put(pattern(LARGE, 1))
         assert used() == {pid: 70}
         assert bool((marline.get(put) == pattern(LARGE, 1)).all())
@@ -97,19 +99,19 @@ def test_values_of_any_size_arrive_by_every_way_and_go_with_their_last_reference
         assert pair[0] == "beside" and bool((pair[1] == pattern(LARGE, 6)).all())
         del put, keeper
         gc.collect()
-        until(lambda: f"all of it is free: {used()}", lambda: used() == {pid: 0})
+        wait_until(lambda: f"the store is empty: {used()}", lambda: used() == {pid: 0})
 
 
-def test_it_goes_to_a_worker_that_has_room_and_is_there(far: Far) -> None:
-    far.worker("--object-store-memory", "50MB")
-    with marline.init(far.separate.address, token=far.separate.token):
+def test_an_upload_goes_to_a_live_worker_with_room(far_cluster: FarCluster) -> None:
+    far_cluster.worker("--object-store-memory", "50MB")
+    with marline.init(far_cluster.separate.address, token=far_cluster.separate.token):
         with pytest.raises(marline.ExhaustedError, match="do not fit into this node's store"):
             marline.put(pattern(LARGE))
-        larger = far.worker("--object-store-memory", "300MB", "--spill-dir", "")
+        larger = far_cluster.worker("--object-store-memory", "300MB", "--spill-dir", "")
         refs = [marline.put(pattern(LARGE, seed)) for seed in range(3)]
         assert used()[larger] == 210
         assert all(bool((marline.get(ref) == pattern(LARGE, seed)).all()) for seed, ref in enumerate(refs))
-        worker = far.separate.processes.pop()
+        worker = far_cluster.separate.processes.pop()
         assert worker.pid == larger
         worker.kill()
         worker.wait()
@@ -117,20 +119,20 @@ def test_it_goes_to_a_worker_that_has_room_and_is_there(far: Far) -> None:
             marline.get(refs[0])
         with pytest.raises(marline.MarlineError):
             marline.put(pattern(LARGE))
-        far.worker()
+        far_cluster.worker()
         assert marline.get(is_pattern.remote(pattern(LARGE, 9), 9))
 
 
-def test_a_signal_ends_what_is_sent_to_a_worker_that_does_not_answer(far: Far) -> None:
+def test_a_signal_ends_an_upload_to_a_worker_that_does_not_answer(far_cluster: FarCluster) -> None:
     class Enough(Exception):
         pass
 
     def enough(*_: object) -> None:
         raise Enough
 
-    pid = far.worker()
+    pid = far_cluster.worker()
     before = signal.signal(signal.SIGALRM, enough)
-    with marline.init(far.separate.address, token=far.separate.token):
+    with marline.init(far_cluster.separate.address, token=far_cluster.separate.token):
         os.kill(pid, signal.SIGSTOP)
         try:
             signal.setitimer(signal.ITIMER_REAL, 0.3)
@@ -139,13 +141,13 @@ def test_a_signal_ends_what_is_sent_to_a_worker_that_does_not_answer(far: Far) -
         finally:
             os.kill(pid, signal.SIGCONT)
             signal.signal(signal.SIGALRM, before)
-        assert marline.get(is_pattern.remote(pattern(LARGE, 1), 1)), "it goes on"
+        assert marline.get(is_pattern.remote(pattern(LARGE, 1), 1)), "later uploads work"
         gc.collect()
-        until(lambda: f"nothing of it is left: {used()}", lambda: used() == {pid: 0})
+        wait_until(lambda: f"the store is empty: {used()}", lambda: used() == {pid: 0})
 
 
-def test_without_a_worker_it_is_said_what_is_missing(far: Far) -> None:
-    with marline.init(far.separate.address, token=far.separate.token):
-        with pytest.raises(marline.MarlineError, match="no worker that could take a value"):
+def test_without_a_worker_an_upload_fails_and_says_why(far_cluster: FarCluster) -> None:
+    with marline.init(far_cluster.separate.address, token=far_cluster.separate.token):
+        with pytest.raises(marline.MarlineError, match="no worker can take it"):
             marline.put(pattern(LARGE))
         assert (marline.get(marline.put(pattern(MB))) == pattern(MB)).all()

@@ -1,4 +1,4 @@
-"""Values: how large they may be, what keeps them, who may wait for them."""
+"""Values: how large they may be, what keeps them alive, and how processes wait for them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from typing import Any
 
 import marline
 import pytest
-from conftest import PATIENCE, until
+from conftest import PATIENCE, wait_until
 
 pytestmark = pytest.mark.usefixtures("cluster")
 
@@ -76,16 +76,16 @@ def test_values_as_large_as_may_be_travel() -> None:
     assert marline.get(keeper.size_of.remote(marline.put(bytes(size)))) == size
 
 
-def test_code_that_is_too_large_is_refused_where_it_is_made() -> None:
+def test_code_that_is_too_large_is_refused_where_it_is_submitted() -> None:
     large = bytes(LIMIT)
     with pytest.raises(marline.TooLargeError, match=TOO_LARGE):
         marline.remote(lambda: len(large)).remote()
 
 
-def test_what_is_inside_a_value_lives_as_long_as_the_value_and_whoever_took_it_out() -> None:
+def test_a_value_inside_another_outlives_it_if_its_reference_was_taken_out() -> None:
     outer = marline.put({"a": [marline.put("inner"), add.remote(1, 1)]})
     gc.collect()
-    # A task later, whatever was let go of is gone.
+    # Releases are sent before this task, so a value that was released is gone after it.
     marline.get(add.remote(1))
     inner = marline.get(outer)["a"]
     del outer
@@ -134,7 +134,7 @@ def test_a_handle_that_a_task_returns_or_that_was_put_keeps_its_actor() -> None:
     method = again.pid
     del again, box
     gc.collect()
-    assert marline.get(method.remote()) == pid, "a method is a handle, too"
+    assert marline.get(method.remote()) == pid, "a bound method keeps its actor alive, too"
 
 
 def test_copies_of_references_and_handles_are_the_same_ones() -> None:
@@ -171,11 +171,11 @@ def test_many_wait_for_one_value_each_in_a_loop_of_its_own() -> None:
         thread.start()
     for thread in threads:
         thread.join(PATIENCE)
-    asyncio.run(wait())  # It has come by now.
+    asyncio.run(wait())  # The value has arrived by now.
     assert len(came) == 7
 
 
-def test_whoever_stops_waiting_does_not_stop_the_task(tmp_path: Path) -> None:
+def test_a_wait_that_is_given_up_does_not_stop_the_task(tmp_path: Path) -> None:
     @marline.remote
     def late() -> str:
         while not (tmp_path / "go").exists():
@@ -196,7 +196,7 @@ def test_whoever_stops_waiting_does_not_stop_the_task(tmp_path: Path) -> None:
     assert not ref.done()
     (tmp_path / "go").touch()
     assert marline.get(ref) == "late"
-    until("it is done", ref.done)
+    wait_until("the task is done", ref.done)
 
 
 TABLE = bytes(80 << 20)
@@ -215,7 +215,7 @@ def test_a_variable_that_makes_code_too_large_is_named() -> None:
         def size(self) -> int:
             return len(closed_over)
 
-    # The tests are a module: only code of ``__main__`` takes its globals along.
+    # Only code of `__main__` takes its globals along, and these tests are an importable module.
     uses_global.__module__ = "__main__"
     for code, what in (
         (uses_global, "global TABLE"),

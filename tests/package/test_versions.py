@@ -1,5 +1,8 @@
-"""Drivers and workers of two versions of Python: code that was pickled by value goes to workers that can read
-it, or is refused with words; data and what both can import passes."""
+"""Drivers and workers may have different versions of Python.
+
+Code that was pickled by value goes to workers of its version. If there is none, it is refused.
+Data, and code that both versions can import, goes to every worker.
+"""
 
 from __future__ import annotations
 
@@ -16,28 +19,32 @@ from typing import Any
 import cloudpickle
 import marline
 import pytest
-from conftest import PATIENCE, Separate, descendants, until
+from conftest import PATIENCE, SeparateCluster, descendants, wait_until
 from marline._pickle import dumps_by_value, dumps_code
 
 HERE = f"3.{sys.version_info.minor}"
-# What an interpreter says of itself: its version, and whether it has the lock that this package needs.
+# Prints the version of an interpreter, and 1 if it is free-threaded, which Marline does not
+# support.
 ASK = "import sys, sysconfig; print(*sys.version_info[:2], sysconfig.get_config_var('Py_GIL_DISABLED') or 0)"
 
 
 @functools.cache
 def other_python() -> tuple[str, str]:
-    """A Python of another minor version that can have this package, and its version."""
+    """Finds a Python of another minor version that can run Marline.
+
+    Returns its path and its version.
+    """
     pyenv = Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv")
     programs = {shutil.which(f"python3.{minor}") for minor in range(11, 20)} - {None}
     found = {}
     for program in [*programs, *pyenv.glob("versions/*/bin/python3")]:
-        said = subprocess.run([program, "-c", ASK], capture_output=True, text=True, timeout=PATIENCE)
-        major, minor, *rest = said.stdout.split() or ("0", "0")
+        done = subprocess.run([program, "-c", ASK], capture_output=True, text=True, timeout=PATIENCE)
+        major, minor, *rest = done.stdout.split() or ("0", "0")
         if major == "3" and int(minor) >= 11 and rest == ["0"]:
             found[int(minor)] = str(program)
     found.pop(sys.version_info.minor, None)
     if not found:
-        pytest.skip(f"there is no other Python than {HERE} here, on the PATH or of pyenv: two are needed")
+        pytest.skip(f"needs a second Python besides {HERE}, on the PATH or in pyenv")
     minor = min(found)
     return found[minor], f"3.{minor}"
 
@@ -86,7 +93,7 @@ def caught(error):
 
 @pytest.fixture
 def shared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
-    """A module that both have."""
+    """A module that the driver and the worker can import."""
     (tmp_path / "shared.py").write_text(MODULE)
     monkeypatch.syspath_prepend(str(tmp_path))
     import shared  # type: ignore[import-not-found]
@@ -96,12 +103,15 @@ def shared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleTy
 
 
 @pytest.fixture
-def two(shared: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Separate, str]]:
-    """A cluster whose worker has another Python, of this version; it has all this package needs."""
+def two(
+    shared: ModuleType, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[SeparateCluster, str]]:
+    """A cluster whose worker runs another Python, and the version of that Python."""
     program, version = other_python()
     before = descendants(os.getpid())
-    separate = Separate(tmp_path_factory.mktemp("run"), "controller", "--unknown-task-wait", "100ms")
-    # The native module is for every version, and so is what it needs.
+    separate = SeparateCluster(tmp_path_factory.mktemp("run"), "controller", "--unknown-task-wait", "100ms")
+    # The native module and cloudpickle work with every version, so the worker uses those of this
+    # Python.
     library = tmp_path_factory.mktemp("library")
     for module in (marline, cloudpickle):
         folder = Path(module.__file__).parent
@@ -115,22 +125,22 @@ def two(shared: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> Iterato
             yield separate, version
     finally:
         separate.end()
-    until("nothing is left", lambda: not (descendants(os.getpid()) - before))
+    wait_until("every process of the cluster has ended", lambda: not (descendants(os.getpid()) - before))
 
 
 @pytest.fixture
-def other(two: tuple[Separate, str]) -> str:
+def other(two: tuple[SeparateCluster, str]) -> str:
     return two[1]
 
 
 def not_placed(needs: str, has: str) -> Any:
-    """The error of work that no worker can run."""
+    """Expects the error of work that no worker can run."""
     words = rf"no worker has Python {needs}, which its code needs: those here have Python {has};"
     return pytest.raises(marline.MarlineError, match=words)
 
 
 def refused(from_version: str, by_version: str) -> Any:
-    """The error of an executor that cannot read what it is given."""
+    """Expects the error of an executor that cannot unpickle code of another version."""
     words = (
         rf"pickled by Python {from_version}, and this is Python {by_version} .*: .*worker --python PROGRAM"
     )
@@ -151,12 +161,14 @@ def test_code_by_value_is_refused(other: str) -> None:
         marline.get(Local.remote().use.remote(), timeout=PATIENCE)
 
 
-def test_code_goes_to_workers_that_have_its_version(two: tuple[Separate, str], shared: ModuleType) -> None:
+def test_code_goes_to_workers_that_have_its_version(
+    two: tuple[SeparateCluster, str], shared: ModuleType
+) -> None:
     separate, other = two
     separate.worker("--cpus", "1")
     version = marline.remote(lambda: f"3.{sys.version_info.minor}")
     assert marline.get([version.remote() for _ in range(60)], timeout=PATIENCE) == [HERE] * 60
-    # What both can import goes to both: the one with two CPUs has room first.
+    # Code that both can import goes to both. Only the worker of the other version has two CPUs.
     everywhere = marline.remote(shared.version).options(num_cpus=2)
     assert marline.get(everywhere.remote(), timeout=PATIENCE) == other
 
@@ -188,7 +200,7 @@ def test_code_in_arguments_is_refused(other: str, shared: ModuleType) -> None:
                 marline.get(ref, timeout=PATIENCE)
         with refused(HERE, other):
             marline.get(counter.add.remote(code), timeout=PATIENCE)
-    assert marline.get(counter.add.remote(1)) == 1, "it lives"
+    assert marline.get(counter.add.remote(1)) == 1, "the actor is alive"
 
 
 def test_code_in_results_is_refused_and_in_errors_left_out(other: str, shared: ModuleType) -> None:
@@ -197,7 +209,7 @@ def test_code_in_results_is_refused_and_in_errors_left_out(other: str, shared: M
     with pytest.raises(marline.TaskError) as caught:
         marline.get(marline.remote(shared.fail).remote())
     assert "Odd: it is odd" in str(caught.value) and not isinstance(caught.value, ValueError)
-    # On its way back it is what it was.
+    # Sent back to a worker of its own version, the exception has its class again.
     name, words = marline.get(marline.remote(shared.caught).remote(caught.value))
     assert (name, words) == ("Odd", "it is odd")
     with pytest.raises(marline.TaskError, match="it is odd"):
@@ -215,4 +227,4 @@ def test_only_code_has_a_version(shared: ModuleType) -> None:
     minor = sys.version_info.minor
     assert dumps_code(lambda: 1).version == dumps_by_value([lambda: 1])[1] == minor
     assert dumps_code(shared.version).version == dumps_by_value({"CodeType": shared.Point(1)})[1] == 0
-    assert dumps_by_value(Bare())[1] == 0, "there is no code in it"
+    assert dumps_by_value(Bare())[1] == 0, "a pickle without code has no version"

@@ -1,5 +1,6 @@
-"""What the tests need around a worker: a cluster of real processes, a client of the unary operations, and a
-proxy that breaks connections. Every wait has a deadline; every process is ended by its id.
+"""The harness: a cluster of real processes, a client, and a proxy that breaks connections.
+
+Every wait has a deadline. Every process is ended by its id.
 """
 
 from __future__ import annotations
@@ -27,12 +28,13 @@ from ticket import Tickets
 
 HERE = Path(__file__).parent
 BINARY = os.environ["MARLINE_BINARY"]
-DEADLINE = 20.0
-FIRST = msgpack.ExtType(1, (0).to_bytes(4, "big"))  # the first value that comes along
+DEADLINE = 20.0  # seconds
+# An argument that stands for the first value of `needs`.
+FIRST = msgpack.ExtType(1, (0).to_bytes(4, "big"))
 
 
-class Failed(Exception):
-    """What a task failed with, or what an operation answered instead."""
+class OperationFailed(Exception):
+    """A task failed, or the controller refused an operation. `error` says why."""
 
     def __init__(self, error: common.Error) -> None:
         super().__init__(error.message)
@@ -41,7 +43,7 @@ class Failed(Exception):
 
 
 class Client:
-    """Any client that speaks gRPC: `client.SubmitTask(function="add", …)`, and some shorter forms."""
+    """A plain gRPC client: `client.SubmitTask(function="add", …)`, and some shorter forms."""
 
     def __init__(self, address: str, token_file: str) -> None:
         self.tickets = Tickets(address, token_file)
@@ -60,7 +62,7 @@ class Client:
             try:
                 return call(request(**fields), metadata=self.metadata, timeout=DEADLINE)
             except grpc.RpcError as error:
-                raise Failed(error_in(error)) from None
+                raise OperationFailed(error_in(error)) from None
 
         return unary
 
@@ -79,13 +81,13 @@ class Client:
         reply = self.WaitTasks(task_ids=tasks, timeout_ms=int(DEADLINE * 900))
         if reply.pending:
             waiting = self.GetTaskStatus(task_id=reply.pending[0])
-            raise AssertionError(f"{len(reply.pending)} tasks do not end, the first: {waiting}")
+            raise AssertionError(f"{len(reply.pending)} tasks have not ended, the first: {waiting}")
 
     def values(self, task: str) -> list[Any]:
         self.wait([task])
         reply = self.GetTaskResult(task_id=task)
         if reply.HasField("error"):
-            raise Failed(reply.error)
+            raise OperationFailed(reply.error)
         return [msgpack.unpackb(value.payload.inline) for value in reply.values]
 
     def result(self, task: str) -> Any:
@@ -94,7 +96,7 @@ class Client:
 
     def workers(self) -> list[pb.WorkerStatus]:
         workers = self.ListWorkers().workers
-        return [each for each in workers if each.state == pb.WORKER_STATE_HEALTHY]
+        return [worker for worker in workers if worker.state == pb.WORKER_STATE_HEALTHY]
 
 
 def pack(args: Iterable[Any]) -> common.Payload:
@@ -104,12 +106,12 @@ def pack(args: Iterable[Any]) -> common.Payload:
 def error_in(status: grpc.RpcError) -> common.Error:
     details = dict(status.trailing_metadata() or ()).get("grpc-status-details-bin")
     if details is None:
-        raise status  # the transport's own
+        raise status  # an error of the transport
     return common.Error.FromString(details)
 
 
-def until(condition: Callable[[], Any], what: str) -> Any:
-    """What the condition gives when it gives something."""
+def wait_until(condition: Callable[[], Any], what: str) -> Any:
+    """Waits until the condition returns something true, and returns that. Fails with `what`."""
     end = time.monotonic() + DEADLINE
     while not (found := condition()):
         if time.monotonic() > end:
@@ -119,9 +121,12 @@ def until(condition: Callable[[], Any], what: str) -> Any:
 
 
 class ClusterTest(unittest.TestCase):
-    """A controller for each test, and what else it starts; all of it is gone when the test ends."""
+    """A test with its own controller. All processes that it starts are ended with it.
 
-    # What no worker can run fails soon.
+    If the test fails, the logs of its processes are printed.
+    """
+
+    # A task that no worker can run fails soon.
     arguments: tuple[str, ...] = ("--unknown-task-wait", "100ms")
 
     def run(self, result: unittest.TestResult | None = None) -> unittest.TestResult | None:
@@ -156,10 +161,10 @@ class ClusterTest(unittest.TestCase):
             print(f"--- {' '.join(process.args)}\n{log.read_text()}", file=sys.stderr)
 
     def worker(self, cpus: int = 2, address: str = "") -> subprocess.Popen:
-        """A Python worker that has joined."""
+        """Starts the Python worker of `sample.py`, and waits until it has joined."""
         command = [sys.executable, str(HERE / "sample.py"), address or self.address]
         process = self.start([*command, "--token-file", self.token_file, "--cpus", str(cpus)])
-        until(lambda: self.status(process), "the worker joins")
+        wait_until(lambda: self.status(process), "the worker joins")
         return process
 
     def proxy(self) -> Proxy:
@@ -168,33 +173,37 @@ class ClusterTest(unittest.TestCase):
         return proxy
 
     def status(self, process: subprocess.Popen) -> pb.WorkerStatus | None:
-        return next((each for each in self.client.workers() if each.pid == process.pid), None)
+        return next((worker for worker in self.client.workers() if worker.pid == process.pid), None)
 
     def journal(self, *wanted: str) -> list[tuple[str, int, float]]:
-        """What `hold` wrote down: what, where, when. Without more said, what started and was stopped."""
+        """Returns the entries that `hold` wrote: event, process and time.
+
+        Without `wanted`, only the events "started" and "stopped".
+        """
         path = self.directory / "journal"
         lines = path.read_text().splitlines() if path.exists() else []
         entries = [(what, int(pid), float(when)) for what, pid, when in map(str.split, lines)]
         return [entry for entry in entries if entry[0] in (wanted or ("started", "stopped"))]
 
     def places(self) -> tuple[str, str]:
-        """The last two arguments of `hold`."""
+        """Returns the last two arguments of `hold`: the journal and the gate."""
         return str(self.directory / "journal"), str(self.directory / "gate")
 
     def open_gate(self) -> None:
         (self.directory / "gate").touch()
 
     def backlog(self, process: subprocess.Popen, count: int) -> list[str]:
-        """Tasks that hold at a worker with one CPU: one runs, others wait there without a grant.
+        """Submits tasks to a worker with one CPU: one runs, the others wait in its backlog.
 
-        Only what ends within two milliseconds or so is sent ahead: the worker shows first that these do.
+        The controller sends only tasks ahead that end within about two milliseconds. So quick tasks
+        run first, until the controller has seen that. Returns the tasks, which wait for the gate.
         """
 
         def held() -> list[str]:
             self.open_gate()
             self.client.wait(self.client.submit("hold", 0, *self.places()) for _ in range(50))
-            for each in ("gate", "journal"):
-                (self.directory / each).unlink()
+            for file in ("gate", "journal"):
+                (self.directory / file).unlink()
             tasks = [self.client.submit("hold", number, *self.places()) for number in range(count)]
             status = self.status(process)
             if status and status.tasks > 1:
@@ -203,13 +212,16 @@ class ClusterTest(unittest.TestCase):
             self.client.wait(tasks)
             return []
 
-        tasks = until(held, "tasks are sent ahead")
-        until(self.journal, "one runs")
+        tasks = wait_until(held, "tasks are sent ahead")
+        wait_until(self.journal, "one task runs")
         return tasks
 
 
 class Proxy:
-    """Between a worker and its controller: cuts connections, or keeps them and lets nothing through."""
+    """A TCP proxy between a worker and its controller.
+
+    It cuts connections, or holds back all data.
+    """
 
     def __init__(self, target: str) -> None:
         host, port = target.rsplit(":", 1)
@@ -244,11 +256,11 @@ class Proxy:
 
     def cut(self) -> None:
         sockets, self.sockets = self.sockets, []
-        for each in sockets:
+        for connection in sockets:
             try:
-                each.shutdown(socket.SHUT_RDWR)
+                connection.shutdown(socket.SHUT_RDWR)
             except OSError:
-                pass  # it is closed
+                pass  # already closed
 
     def close(self) -> None:
         self.listener.close()

@@ -1,5 +1,7 @@
-"""A session with a controller: joining, its lease, and the link that carries messages, in order and once,
-over connections that break. What docs/protocol.md says under "Joining" and "Links", and nothing of workers.
+"""A session with a controller: joining, the lease, and the link.
+
+The link delivers each message once and in order, although its connections break. This file is the
+part of docs/protocol.md under "Joining" and "Links". The worker itself is in `worker.py`.
 """
 
 from __future__ import annotations
@@ -26,20 +28,20 @@ OPTIONS = [
     # The protocol allows messages far above gRPC's own 4 MiB.
     ("grpc.max_receive_message_length", 80 << 20),
     ("grpc.max_send_message_length", 80 << 20),
-    # Otherwise channels to one address share their failures: after one, a new channel fails untried for a
-    # second, which is long for a lease.
+    # Without this, channels to one address share their failures: after a failure, a new channel
+    # fails for a second without trying to connect. A second is long for a lease.
     ("grpc.use_local_subchannel_pool", 1),
 ]
-BATCH_BYTES = 1 << 20
-PAUSE = 0.05  # before another connection, or another request to join
+BATCH_BYTES = 1 << 20  # the size from which no more frames are added to a write
+PAUSE = 0.05  # seconds before another connection, or another request to join
 
 
 class Dropped(Exception):
-    """The controller broke the link's rules, or was silent: this connection is of no use."""
+    """This connection is useless: the controller broke the link's rules or was silent."""
 
 
-class Process:
-    """This process, as it joins again and again."""
+class SessionJoiner:
+    """Joins a controller, again after each end of a session. The process id stays the same."""
 
     def __init__(self, address: str, token_file: str | None, role: pb.WorkerRole) -> None:
         self.address, self.role, self.request = address, role, 0
@@ -53,10 +55,13 @@ class Process:
         return grpc.aio.insecure_channel(self.address, options=OPTIONS)
 
     async def join(self) -> tuple[pb.JoinReply, float]:
-        """The answer, and when the request was sent: the lease counts from there."""
+        """Joins, and retries until a controller answers.
+
+        Returns the reply, and when the request was sent. The lease counts from that time.
+        """
         while True:
             if self.token_file:
-                # Which controller it is by now: the one before may have been killed.
+                # The controller may be another one by now: ask which, for its tickets.
                 try:
                     self.tickets = await asyncio.to_thread(Tickets, self.address, self.token_file)
                 except (ConnectionError, subprocess.TimeoutExpired) as error:
@@ -64,7 +69,7 @@ class Process:
                     await asyncio.sleep(PAUSE)
                     continue
             self.request += 1
-            asked = time.monotonic()
+            sent = time.monotonic()
             request = pb.JoinRequest(
                 session_id=self.id, request=self.request, protocol="1", version="python-test",
                 worker=self.role, process=this_process(),
@@ -72,48 +77,53 @@ class Process:
             try:
                 async with self.channel() as channel:
                     links = link_pb2_grpc.LinksStub(channel)
-                    return await links.Join(request, metadata=self.metadata(), timeout=5), asked
+                    return await links.Join(request, metadata=self.metadata(), timeout=5), sent
             except grpc.aio.AioRpcError as error:
                 if error.code() not in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED):
-                    raise  # it is refused: another try would be, too
+                    raise  # the controller refused the request, and would refuse it again
                 log.info("cannot join yet: %s", error.details())
             await asyncio.sleep(PAUSE)
 
 
 class Link:
-    """One session, and all that is said in it."""
+    """One session, and its messages in both directions."""
 
-    def __init__(self, process: Process, reply: pb.JoinReply, asked: float) -> None:
+    def __init__(self, process: SessionJoiner, reply: pb.JoinReply, sent: float) -> None:
         self.process, self.session, self.controller = process, reply.session, reply.controller_epoch
         self.lease, self.patience = reply.lease_ms / 1000, 2 * reply.ping_interval_ms / 1000
-        self.counted_from, self.pongs = asked, dict[int, float]()
-        # Said and not acknowledged yet; the numbers of the last message said and seen.
+        # When the lease was last renewed, and when each pong was sent, by its number.
+        self.counted_from, self.pongs = sent, dict[int, float]()
+        # The messages that were sent and are not acknowledged yet.
         self.unseen: deque[pb.Data] = deque()
-        self.said = self.seen = 0
-        # What goes out on the connection there is, once both have said hello.
+        # The numbers of the last message that was sent, and of the last one that was received.
+        self.last_sent = self.seen = 0
+        # The frames to send on the current connection. None until both sides have said hello on it.
         self.outbox: asyncio.Queue[pb.Frame] | None = None
-        self.heard: Callable[[pb.Message], None] = lambda message: None
+        self.on_message: Callable[[pb.Message], None] = lambda message: None
 
-    def say(self, **kind: Any) -> None:
-        """Says it once, whatever happens to connections."""
-        self.said += 1
-        self.unseen.append(pb.Data(sequence=self.said, message=pb.Message(**kind)))
+    def send(self, **kind: Any) -> None:
+        """Sends a message. It is delivered once, even if connections break."""
+        self.last_sent += 1
+        self.unseen.append(pb.Data(sequence=self.last_sent, message=pb.Message(**kind)))
         if self.outbox:
             self.outbox.put_nowait(pb.Frame(data=self.unseen[-1]))
 
     async def lease_left(self, part: float) -> None:
-        """Returns when this part of the lease has passed without being renewed."""
+        """Returns when this part of the lease has passed without a renewal."""
         while (left := self.counted_from + part * self.lease - time.monotonic()) > 0:
             await asyncio.sleep(left)
 
     async def stay_connected(self) -> None:
-        """Connects and connects again. Returns when the controller says that the session is over."""
+        """Connects, again after each failure.
+
+        Returns when the controller says that the session is over.
+        """
         for number in itertools.count(1):
             try:
                 return await self.connected(number)
             except grpc.aio.AioRpcError as error:
                 if error.code() == grpc.StatusCode.INVALID_ARGUMENT:
-                    raise  # this program said something wrong, and would say it again
+                    raise  # a mistake of this program, which it would repeat
                 log.info("connection %d broke: %s", number, error.details())
             except (asyncio.InvalidStateError, Dropped, TimeoutError) as error:
                 log.info("connection %d broke: %r", number, error)
@@ -131,7 +141,7 @@ class Link:
                 while True:
                     frames = await asyncio.wait_for(call.read(), self.patience)
                     if frames is grpc.aio.EOF:
-                        raise Dropped("the controller ended it")
+                        raise Dropped("the controller ended the connection")
                     seen = self.seen
                     for frame in frames.frames:
                         if frame.HasField("over"):
@@ -165,7 +175,7 @@ class Link:
             out.put_nowait(pb.Frame(pong=pb.Pong(number=frame.ping.number)))
         elif kind == "hello":
             if getattr(frame.hello, "from") != self.controller:
-                raise Dropped("another controller is there")  # it will say that the session is over
+                raise Dropped("the controller was restarted")  # it will end the session
             self.acknowledged(frame.hello.seen)
             for data in self.unseen:
                 out.put_nowait(pb.Frame(data=data))
@@ -178,9 +188,9 @@ class Link:
             self.acknowledged(frame.data.seen)
             if frame.data.sequence > self.seen + 1:
                 raise Dropped(f"message {self.seen + 1} is missing")
-            if frame.data.sequence == self.seen + 1:  # otherwise it came again, and counts once
+            if frame.data.sequence == self.seen + 1:  # otherwise it is a repeat, and is ignored
                 self.seen += 1
-                self.heard(frame.data.message)
+                self.on_message(frame.data.message)
 
     def pinged(self, ping: pb.Ping) -> None:
         self.pongs[ping.number] = time.monotonic()
@@ -189,8 +199,8 @@ class Link:
             self.pongs = {number: sent for number, sent in self.pongs.items() if number > ping.heard}
 
     def acknowledged(self, seen: int) -> None:
-        if seen > self.said:
-            raise Dropped(f"message {seen} was acknowledged, {self.said} was the last")
+        if seen > self.last_sent:
+            raise Dropped(f"message {seen} was acknowledged, {self.last_sent} was the last")
         while self.unseen and self.unseen[0].sequence <= seen:
             self.unseen.popleft()
 
@@ -202,11 +212,14 @@ def uuid7() -> bytes:
 
 
 def this_process() -> pb.Process | None:
-    """So that a controller on the same machine sees at once that this process has died."""
+    """Returns how the system identifies this process, or None where that is unknown.
+
+    With it, a controller on the same machine sees at once that this process has died.
+    """
     try:
         with open("/proc/sys/kernel/random/boot_id") as boot, open("/proc/self/stat") as stat:
             kernel = f"{boot.read().strip()}/{os.readlink('/proc/self/ns/pid')}"
-            started = stat.read().rsplit(")", 1)[1].split()[19]  # the 22nd field of all
+            started = stat.read().rsplit(")", 1)[1].split()[19]  # field 22 of the line
     except OSError:
         return None
     return pb.Process(kernel=kernel, pid=os.getpid(), started=int(started))

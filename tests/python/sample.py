@@ -1,4 +1,4 @@
-"""The program that the tests start as a worker: functions and classes that show what became of them."""
+"""The worker program of the tests: functions and a class whose runs leave traces."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ def divide(a: int, b: int) -> tuple[int, int]:
     return a // b, a % b
 
 
-def fail(words: str) -> None:
-    raise ValueError(words)
+def fail(message: str) -> None:
+    raise ValueError(message)
 
 
 def pid() -> int:
@@ -25,7 +25,10 @@ def pid() -> int:
 
 
 def hold(value: object, journal: str, gate: str) -> object:
-    """Waits for the gate, and writes down when it starts, and when it has ended or was stopped."""
+    """Waits until the file `gate` exists, and returns the value.
+
+    Writes its start and end to the journal.
+    """
     note(journal, "started")
     try:
         while not os.path.exists(gate):
@@ -67,5 +70,5 @@ class Counter:
 
 
 if __name__ == "__main__":
-    # With `python:*` it also gets what it does not have.
+    # With `python:*` the worker also gets tasks for functions that it does not have.
     worker.main([add, divide, fail, pid, hold], [Counter], ["python:*"])

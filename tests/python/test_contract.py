@@ -1,4 +1,7 @@
-"""What a worker may rely on when it says something wrong, and what a client learns without any `.proto`."""
+"""The controller's side of the contract: its answers to wrong messages, and gRPC reflection.
+
+The messages go frame by frame, without the rules of `link.py`.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message_factory import GetMessageClass
 from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoReflectionDescriptorDatabase
 
-from harness import DEADLINE, ClusterTest, Failed, error_in
+from harness import DEADLINE, ClusterTest, OperationFailed, error_in
 from link import uuid7
 from marline.v1 import control_pb2
 from marline.v1 import link_pb2 as pb
@@ -24,11 +27,11 @@ NOBODY = b"\1" * 16
 
 
 class Connection:
-    """One connection of a link, frame by frame, without any of the rules."""
+    """One connection of a link that sends any frames, also wrong ones."""
 
     def __init__(self, test: Contract, session: pb.Session, number: int = 1) -> None:
         self.out: queue.Queue[pb.Frames | None] = queue.Queue()
-        self.answers: queue.Queue[pb.Frame | Failed | None] = queue.Queue()
+        self.answers: queue.Queue[pb.Frame | OperationFailed | None] = queue.Queue()
         links = link_pb2_grpc.LinksStub(test.client.channel)
         self.stream = links.Attach(iter(self.out.get, None), metadata=test.client.metadata)
         test.addCleanup(self.out.put, None)
@@ -45,16 +48,19 @@ class Connection:
                     self.answers.put(frame)
             self.answers.put(None)
         except grpc.RpcError as error:
-            if error.code() != grpc.StatusCode.CANCELLED:  # by the end of the test
-                self.answers.put(Failed(error_in(error)))
+            if error.code() != grpc.StatusCode.CANCELLED:  # the end of the test cancels the stream
+                self.answers.put(OperationFailed(error_in(error)))
 
-    def until(self, wanted: Callable[[pb.Frame], Any]) -> Any:
-        """What the controller says, until it is what is wanted; fails with what ends the connection."""
+    def wait_until(self, wanted: Callable[[pb.Frame], Any]) -> Any:
+        """Reads frames until `wanted` returns something true for one, and returns that.
+
+        Fails with the controller's error if it ends the connection.
+        """
         while True:
             answer = self.answers.get(timeout=DEADLINE)
             if answer is None:
-                raise AssertionError("the connection ended without a word")
-            if isinstance(answer, Failed):
+                raise AssertionError("the controller ended the connection without an error")
+            if isinstance(answer, OperationFailed):
                 raise answer
             if found := wanted(answer):
                 return found
@@ -68,21 +74,23 @@ class Contract(ClusterTest):
             links = link_pb2_grpc.LinksStub(self.client.channel)
             return links.Join(message, metadata=self.client.metadata, timeout=DEADLINE)
         except grpc.RpcError as error:
-            raise Failed(error_in(error)) from None
+            raise OperationFailed(error_in(error)) from None
 
     def greeted(self) -> Connection:
+        """Returns a connection of a new session after both sides have said hello."""
         reply = self.join(uuid7())
         connection = Connection(self, reply.session)
         connection.send(hello={"from": reply.session.epoch, "knows": reply.controller_epoch})
-        connection.until(lambda frame: frame.HasField("hello"))
+        connection.wait_until(lambda frame: frame.HasField("hello"))
         return connection
 
     def refused(self, kind: str, words: str, what: Callable[[], Any]) -> None:
-        with self.assertRaisesRegex(Failed, words) as caught:
+        """Checks that the controller refuses `what` with an error of this kind and these words."""
+        with self.assertRaisesRegex(OperationFailed, words) as caught:
             what()
         self.assertEqual(caught.exception.kind, kind)
 
-    def test_without_the_token_nobody_joins(self) -> None:
+    def test_a_worker_without_the_token_cannot_join(self) -> None:
         token, self.client.tickets.token = self.client.tickets.token, "wrong"
         self.refused("DENIED", "token", lambda: self.join(uuid7()))
         # The token itself, as older releases sent it.
@@ -92,7 +100,7 @@ class Contract(ClusterTest):
     def test_another_major_version_is_refused_whatever_else_it_says(self) -> None:
         self.refused("INCOMPATIBLE", 'not "2"', lambda: self.join(uuid7(), protocol="2", resources=None))
 
-    def test_what_is_wrong_with_a_request_to_join_is_said(self) -> None:
+    def test_an_invalid_request_to_join_is_refused_with_the_reason(self) -> None:
         self.refused("INVALID", "WorkerRole.resources", lambda: self.join(uuid7(), resources=None))
         self.refused("INVALID", "cpu is -1", lambda: self.join(uuid7(), resources={"cpu": -1}))
         self.refused("INVALID", "JoinRequest.session_id", lambda: self.join(b"short"))
@@ -102,7 +110,7 @@ class Contract(ClusterTest):
         first = self.join(process).session
         second = self.join(process, request=2).session
         self.assertEqual((second.id, second.epoch > first.epoch), (process, True))
-        over = Connection(self, first).until(lambda frame: frame.HasField("over") and frame.over)
+        over = Connection(self, first).wait_until(lambda frame: frame.HasField("over") and frame.over)
         self.assertEqual(over.session, first)
 
     def test_an_open_connection_is_told_that_its_session_is_over(self) -> None:
@@ -110,15 +118,15 @@ class Contract(ClusterTest):
         reply = self.join(process)
         connection = Connection(self, reply.session)
         connection.send(hello={"from": reply.session.epoch, "knows": reply.controller_epoch})
-        connection.until(lambda frame: frame.HasField("hello"))
+        connection.wait_until(lambda frame: frame.HasField("hello"))
         self.join(process, request=2)
-        connection.until(lambda frame: frame.HasField("over"))
+        connection.wait_until(lambda frame: frame.HasField("over"))
 
     def test_a_connection_that_comes_late_is_not_the_end_of_the_session(self) -> None:
         session = self.join(uuid7()).session
-        Connection(self, session, number=2).until(lambda frame: frame.HasField("hello"))
+        Connection(self, session, number=2).wait_until(lambda frame: frame.HasField("hello"))
         late = Connection(self, session, number=1)
-        self.refused("UNAVAILABLE", "not later", lambda: late.until(lambda frame: frame.HasField("over")))
+        self.refused("UNAVAILABLE", "not later", lambda: late.wait_until(lambda frame: frame.HasField("over")))
 
     def test_a_connection_that_breaks_the_rules_ends_and_says_which(self) -> None:
         joined = pb.Message(joined={})
@@ -127,7 +135,7 @@ class Contract(ClusterTest):
             def run() -> None:
                 connection = self.greeted()
                 connection.send(**frame)
-                connection.until(lambda frame: False)
+                connection.wait_until(lambda frame: False)
 
             return run
 
@@ -135,7 +143,7 @@ class Contract(ClusterTest):
             def run() -> None:
                 connection = Connection(self, self.join(uuid7()).session)
                 connection.send(**frame)
-                connection.until(lambda frame: False)
+                connection.wait_until(lambda frame: False)
 
             return run
 
@@ -147,8 +155,8 @@ class Contract(ClusterTest):
         self.refused("INVALID", "reason", after_hello(data={"sequence": 1, "message": no_reason}))
         not_a_workers = pb.Message(credit=pb.Credit(tasks=1))
         self.refused("INVALID", "", after_hello(data={"sequence": 1, "message": not_a_workers}))
-        states = {each.state for each in self.client.ListWorkers().workers}
-        self.assertEqual(states, {control_pb2.WORKER_STATE_JOINING}, "nothing of it counted")
+        states = {worker.state for worker in self.client.ListWorkers().workers}
+        self.assertEqual(states, {control_pb2.WORKER_STATE_JOINING}, "no wrong message had an effect")
 
     def test_reports_of_what_a_worker_does_not_have_change_nothing(self) -> None:
         tried, instance = {"task": NOBODY, "attempt": 1}, {"actor": NOBODY, "epoch": 1}
@@ -175,10 +183,10 @@ class Contract(ClusterTest):
         numbers = itertools.count(1)
         for kind, report in reports:
             connection.send(data={"sequence": next(numbers), "message": pb.Message(**{kind: report})})
-        # What is answered last shows that all of it was read.
+        # The answer to this last message shows that the controller has read all reports.
         watch = pb.Message(watch={"id": NOBODY, "epoch": 1})
         connection.send(data={"sequence": next(numbers), "message": watch})
-        watched = connection.until(lambda frame: frame.data.message.HasField("watched"))
+        watched = connection.wait_until(lambda frame: frame.data.message.HasField("watched"))
         self.assertTrue(watched)
         [worker] = self.client.workers()
         self.assertEqual((worker.tasks, worker.actors, worker.free), (0, 0, worker.total))

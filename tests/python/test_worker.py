@@ -1,10 +1,13 @@
-"""The worker contract, from Python: tasks, actors, and what happens when things break. `scripts/test-python`."""
+"""The worker contract: the worker of `worker.py` runs tasks and actors, also when things break.
+
+`scripts/test-python` runs these tests.
+"""
 
 from __future__ import annotations
 
 import unittest
 
-from harness import DEADLINE, FIRST, ClusterTest, Failed, Proxy, until
+from harness import DEADLINE, FIRST, ClusterTest, OperationFailed, Proxy, wait_until
 from marline.v1 import control_pb2 as pb
 
 
@@ -32,11 +35,11 @@ class Tasks(ClusterTest):
 
     def test_a_task_has_as_many_results_as_it_was_asked_for(self) -> None:
         self.assertEqual(self.client.values(self.client.submit("divide", 17, 5, returns=2)), [3, 2])
-        with self.assertRaisesRegex(Failed, "3 results are wanted, the code gave 2"):
+        with self.assertRaisesRegex(OperationFailed, "3 results were asked for, the code returned 2"):
             self.client.values(self.client.submit("divide", 17, 5, returns=3))
 
-    def test_what_a_task_raises_is_its_error(self) -> None:
-        with self.assertRaises(Failed) as caught:
+    def test_an_exception_of_a_task_is_its_error(self) -> None:
+        with self.assertRaises(OperationFailed) as caught:
             self.client.result(self.client.submit("fail", "no luck"))
         error = caught.exception.error
         self.assertEqual((caught.exception.kind, error.may_have_run), ("FAILED", True))
@@ -48,64 +51,64 @@ class Tasks(ClusterTest):
         classes = {"classes": {"names": ["ValueError"]}}
         options = {"retry_on": classes, "max_retries": {"times": 2}, "retry_delay_ms": 1}
         task = self.client.submit("fail", "no luck", options=options)
-        with self.assertRaisesRegex(Failed, "no luck"):
+        with self.assertRaisesRegex(OperationFailed, "no luck"):
             self.client.result(task)
         self.assertEqual(self.client.GetTaskStatus(task_id=task).attempts, 3)
 
     def test_a_function_that_the_worker_does_not_have_is_not_found(self) -> None:
-        with self.assertRaises(Failed) as caught:
+        with self.assertRaises(OperationFailed) as caught:
             self.client.result(self.client.submit("python:nothing"))
         self.assertEqual(caught.exception.kind, "NOT_FOUND")
         self.assertFalse(caught.exception.error.may_have_run)
 
     def test_a_function_that_nobody_provides_is_not_found(self) -> None:
-        with self.assertRaises(Failed) as caught:
+        with self.assertRaises(OperationFailed) as caught:
             self.client.result(self.client.submit("nothing"))
         self.assertEqual(caught.exception.kind, "NOT_FOUND")
         self.assertIn("no worker provides", caught.exception.error.message)
 
     def test_a_running_task_is_cancelled(self) -> None:
         task = self.client.submit("hold", 1, *self.places())
-        until(self.journal, "it starts")
+        wait_until(self.journal, "the task starts")
         self.assertTrue(self.client.CancelTask(task_id=task).had_not_ended)
-        with self.assertRaises(Failed) as caught:
+        with self.assertRaises(OperationFailed) as caught:
             self.client.result(task)
         self.assertEqual(caught.exception.kind, "CANCELLED")
-        until(lambda: len(self.journal()) == 2, "its code stops")
+        wait_until(lambda: len(self.journal()) == 2, "the task's code stops")
         self.assertEqual([what for what, _, _ in self.journal()], ["started", "stopped"])
         self.assertEqual(self.client.result(self.client.submit("add", 1, 1)), 2, "the worker goes on")
 
     def test_a_task_that_takes_too_long_is_stopped(self) -> None:
         task = self.client.submit("hold", 1, *self.places(), options={"timeout_ms": 100})
-        with self.assertRaises(Failed) as caught:
+        with self.assertRaises(OperationFailed) as caught:
             self.client.result(task)
         self.assertEqual(caught.exception.kind, "TIMEOUT")
 
     def test_a_task_gets_the_result_of_another(self) -> None:
         first = self.client.submit("hold", 40, *self.places())
         second = self.client.submit("add", FIRST, 2, needs=[first])
-        until(self.journal, "the first starts")
+        wait_until(self.journal, "the first task starts")
         self.assertEqual(self.client.GetTaskStatus(task_id=second).state, pb.TASK_STATE_PENDING)
         self.open_gate()
         self.assertEqual(self.client.result(second), 42)
 
     def test_a_thousand_tasks_go_through_the_backlog(self) -> None:
         tasks = self.backlog(self.process, 1000)
-        self.assertEqual(len(self.journal()), 1, "one CPU, one runs")
+        self.assertEqual(len(self.journal()), 1, "one task runs on one CPU")
         self.open_gate()
         self.client.wait(tasks)
         self.assertEqual([self.client.result(task) for task in tasks], list(range(1000)))
         steps = [what for what, _, _ in self.journal("started", "ended")]
-        self.assertTrue(steps == ["started", "ended"] * 1000, "each ran once, one after another")
+        self.assertTrue(steps == ["started", "ended"] * 1000, "each task ran once, one after another")
 
     def test_a_task_in_the_backlog_is_cancelled_or_taken_back(self) -> None:
         tasks = self.backlog(self.process, 4)
         self.client.CancelTask(task_id=tasks[1])
-        with self.assertRaises(Failed) as caught:
+        with self.assertRaises(OperationFailed) as caught:
             self.client.result(tasks[1])
         self.assertEqual(caught.exception.kind, "CANCELLED")
         other = self.worker(cpus=1)
-        until(lambda: other.pid in [pid for _, pid, _ in self.journal()], "an idle worker gets some")
+        wait_until(lambda: other.pid in [pid for _, pid, _ in self.journal()], "the idle worker gets a task")
         self.assertGreater(self.client.ClusterResources().counters.refused, 0)
         self.open_gate()
         self.assertEqual([self.client.result(tasks[n]) for n in (0, 2, 3)], [0, 2, 3])
@@ -128,19 +131,19 @@ class Actors(ClusterTest):
 
     def test_a_constructor_that_raises_ends_the_actor_with_its_error(self) -> None:
         actor = self.client.create("Counter", -1)
-        with self.assertRaisesRegex(Failed, "starts at 0 or above"):
+        with self.assertRaisesRegex(OperationFailed, "starts at 0 or above"):
             self.client.result(self.client.call(actor, "add", 1))
-        until(lambda: self.state_of(actor).state == pb.ACTOR_STATE_DEAD, "it is dead")
+        wait_until(lambda: self.state_of(actor).state == pb.ACTOR_STATE_DEAD, "the actor is dead")
         status = self.state_of(actor)
         self.assertEqual(status.cause, pb.DEATH_CAUSE_CONSTRUCTOR_FAILED)
         self.assertIn("starts at 0 or above", str(status.error))
 
     def test_a_method_that_raises_leaves_the_actor_as_it_is(self) -> None:
         actor = self.client.create("Counter", 1)
-        with self.assertRaises(Failed) as caught:
+        with self.assertRaises(OperationFailed) as caught:
             self.client.result(self.client.call(actor, "fail"))
         self.assertEqual(getattr(caught.exception.error.failure, "class"), "KeyError")
-        with self.assertRaises(Failed) as caught:
+        with self.assertRaises(OperationFailed) as caught:
             self.client.result(self.client.call(actor, "nothing"))
         self.assertEqual(caught.exception.kind, "NOT_FOUND")
         self.assertEqual(self.client.result(self.client.call(actor, "add", 1)), 2)
@@ -155,17 +158,17 @@ class Actors(ClusterTest):
         running = self.client.call(actor, "hold", *self.places())
         waiting = self.client.call(actor, "add", 1000)
         last = self.client.call(actor, "add", 1)
-        until(self.journal, "it starts")
+        wait_until(self.journal, "the call starts")
         for call in (waiting, running):
             self.client.CancelTask(task_id=call)
-            with self.assertRaises(Failed) as caught:
+            with self.assertRaises(OperationFailed) as caught:
                 self.client.result(call)
             self.assertEqual(caught.exception.kind, "CANCELLED")
         self.assertEqual(self.client.result(last), 2)
 
     def test_a_named_actor_is_found_or_made_once(self) -> None:
         first = self.client.create("Counter", 5, name="one")
-        with self.assertRaises(Failed) as caught:
+        with self.assertRaises(OperationFailed) as caught:
             self.client.create("Counter", 5, name="one")
         self.assertEqual(caught.exception.kind, "ALREADY_EXISTS")
         again = self.client.create("Counter", 7, name="one", options={"get_if_exists": True})
@@ -177,20 +180,21 @@ class Actors(ClusterTest):
         actor = self.client.create("Counter", 5)
         running = self.client.call(actor, "hold", *self.places())
         waiting = self.client.call(actor, "add", 1)
-        until(self.journal, "it starts")
+        wait_until(self.journal, "the call starts")
         self.client.DeleteActor(actor_id=actor)
         for call in (running, waiting):
-            self.assertRaises(Failed, self.client.result, call)
-        until(lambda: len(self.journal()) == 2, "its code stops")
+            self.assertRaises(OperationFailed, self.client.result, call)
+        wait_until(lambda: len(self.journal()) == 2, "the call's code stops")
         self.assertEqual(self.state_of(actor).cause, pb.DEATH_CAUSE_DELETED)
-        with self.assertRaises(Failed) as caught:
+        with self.assertRaises(OperationFailed) as caught:
             self.client.result(self.client.call(actor, "add", 1))
         self.assertEqual(caught.exception.kind, "GONE")
-        until(lambda: (self.status(self.process) or pb.WorkerStatus(actors=1)).actors == 0, "it is gone there")
+        unknown = pb.WorkerStatus(actors=1)
+        wait_until(lambda: (self.status(self.process) or unknown).actors == 0, "the worker has no actor")
 
 
 class Kills(ClusterTest):
-    """The lease is longer than any wait here: that the process is gone is seen at once."""
+    """The controller sees a process die at once: the lease is longer than any wait here."""
 
     def test_work_of_a_killed_worker_runs_again_elsewhere(self) -> None:
         first = self.worker()
@@ -198,15 +202,15 @@ class Kills(ClusterTest):
         self.assertEqual(self.client.result(self.client.call(actor, "add", 5)), 15)
         before = self.client.GetActorStatus(actor_id=actor)
         task = self.client.submit("hold", 7, *self.places(), options={"retry_delay_ms": 1})
-        until(self.journal, "it starts")
+        wait_until(self.journal, "the task starts")
         second = self.worker()
         first.kill()
-        until(lambda: len(self.journal()) == 2, "it starts again")
+        wait_until(lambda: len(self.journal()) == 2, "the task starts again")
         self.open_gate()
         self.assertEqual(self.client.result(task), 7)
         self.assertEqual([pid for _, pid, _ in self.journal()], [first.pid, second.pid])
         self.assertEqual(self.client.GetTaskStatus(task_id=task).attempts, 2)
-        self.assertEqual(self.client.result(self.client.call(actor, "add", 5)), 15, "its state is fresh")
+        self.assertEqual(self.client.result(self.client.call(actor, "add", 5)), 15, "the actor starts from its constructor")
         self.assertEqual(self.client.result(self.client.call(actor, "pid")), second.pid)
         after = self.client.GetActorStatus(actor_id=actor)
         self.assertGreater(after.epoch, before.epoch)
@@ -216,9 +220,9 @@ class Kills(ClusterTest):
         process = self.worker()
         actor = self.client.create("Counter", 10)
         call = self.client.call(actor, "hold", *self.places())
-        until(self.journal, "it starts")
+        wait_until(self.journal, "the call starts")
         process.kill()
-        with self.assertRaises(Failed) as caught:
+        with self.assertRaises(OperationFailed) as caught:
             self.client.result(call)
         self.assertTrue(caught.exception.error.may_have_run)
         self.assertEqual(
@@ -232,7 +236,7 @@ class Connections(ClusterTest):
         process = self.worker(address=proxy.address)
         epoch = self.status(process).epoch
         task = self.client.submit("hold", 7, *self.places())
-        until(self.journal, "it starts")
+        wait_until(self.journal, "the task starts")
         proxy.cut()
         self.open_gate()
         self.assertEqual(self.client.result(task), 7)
@@ -254,7 +258,7 @@ class Connections(ClusterTest):
         self.client.wait(tasks + calls)
         self.assertEqual([self.client.result(task) for task in tasks], list(range(300)))
         self.assertEqual(self.client.result(self.client.call(actor, "order")), list(range(300)))
-        self.assertEqual(len(self.journal()), 300, "each ran once")
+        self.assertEqual(len(self.journal()), 300, "each task ran once")
         self.assertEqual(self.client.ClusterResources().counters.lost, 0)
 
 
@@ -266,15 +270,15 @@ class Leases(ClusterTest):
         cut_off = self.worker(address=proxy.address)
         epoch = self.status(cut_off).epoch
         task = self.client.submit("hold", 7, *self.places(), options={"retry_delay_ms": 1})
-        until(self.journal, "it starts")
+        wait_until(self.journal, "the task starts")
         other = self.worker()
         proxy.passing.clear()
-        until(lambda: len(self.journal()) == 3, "it starts again")
+        wait_until(lambda: len(self.journal()) == 3, "the task starts again")
         (_, _, _), (stopped, where, at), (started, there, later) = self.journal()
         self.assertEqual([stopped, where, started, there], ["stopped", cut_off.pid, "started", other.pid])
         self.assertLess(at, later)
         proxy.passing.set()
-        until(lambda: (self.status(cut_off) or pb.WorkerStatus()).epoch > epoch, "it joins again")
+        wait_until(lambda: (self.status(cut_off) or pb.WorkerStatus()).epoch > epoch, "the worker joins again")
         self.open_gate()
         self.assertEqual(self.client.result(task), 7)
         self.assertEqual(len(self.journal()), 3)
@@ -283,8 +287,8 @@ class Leases(ClusterTest):
         process = self.worker()
         epoch = self.status(process).epoch
         joined = self.client.ClusterResources().uptime_ms
-        # Longer than its lease: pings and pongs alone keep it.
-        until(lambda: self.client.ClusterResources().uptime_ms > joined + 7500, "time passes")
+        # Longer than the lease: only pings and pongs renew it.
+        wait_until(lambda: self.client.ClusterResources().uptime_ms > joined + 7500, "more than a lease has passed")
         self.assertEqual(self.status(process).epoch, epoch)
         self.assertEqual(self.client.result(self.client.submit("add", 1, 1)), 2)
 
@@ -300,7 +304,7 @@ class Draining(ClusterTest):
         tasks = self.backlog(first, 4)
         self.client.DrainWorker(worker_id=name, grace_ms=int(DEADLINE * 1000))
         second = self.worker(cpus=1)
-        until(lambda: len(self.journal()) == 2, "the backlog goes elsewhere")
+        wait_until(lambda: len(self.journal()) == 2, "the backlog goes elsewhere")
         self.open_gate()
         self.assertEqual([self.client.result(task) for task in tasks], [0, 1, 2, 3])
         self.assertEqual(first.wait(DEADLINE), 0)
@@ -308,15 +312,15 @@ class Draining(ClusterTest):
         self.assertEqual(self.client.result(self.client.call(actor, "pid")), second.pid)
         self.assertEqual(self.client.ClusterResources().counters.lost, 0)
 
-    def test_what_runs_when_the_grace_is_over_is_given_back_at_no_cost(self) -> None:
+    def test_a_task_that_runs_when_the_grace_is_over_moves_without_using_up_a_retry(self) -> None:
         first = self.worker(cpus=1)
         name = self.status(first).worker_id
         task = self.client.submit("hold", 7, *self.places(), options={"max_retries": {"times": 0}})
-        until(self.journal, "it runs")
+        wait_until(self.journal, "the task runs")
         self.client.DrainWorker(worker_id=name, grace_ms=1)
         self.assertEqual(first.wait(DEADLINE), 0)
         second = self.worker(cpus=1)
-        until(lambda: len(self.journal()) == 3, "it starts again")
+        wait_until(lambda: len(self.journal()) == 3, "the task starts again")
         self.open_gate()
         self.assertEqual(self.client.result(task), 7)
         self.assertEqual([pid for _, pid, _ in self.journal()], [first.pid, first.pid, second.pid])

@@ -1,4 +1,7 @@
-"""Short-lived tokens, as docs/protocol.md describes them: what a gRPC client sends instead of the cluster's token."""
+"""Tickets: short-lived tokens that a gRPC client sends instead of the cluster's token.
+
+docs/protocol.md describes them.
+"""
 
 from __future__ import annotations
 
@@ -9,12 +12,15 @@ import subprocess
 import time
 from pathlib import Path
 
-TIMEOUT = 30
+TIMEOUT = 30  # seconds
 
 
 class Tickets:
-    """Makes tickets for the cluster at an address. `marline token` says which cluster and which start of its controller
-    that is, after the controller has proved that it knows the token."""
+    """Makes tickets for the cluster at an address.
+
+    `marline token` returns the id of the cluster and the epoch of its controller, after the
+    controller has proved that it knows the token.
+    """
 
     def __init__(self, address: str, token_file: str | Path) -> None:
         self.token = Path(token_file).read_text().strip()

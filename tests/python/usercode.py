@@ -1,4 +1,4 @@
-"""User code: plain functions and methods in threads, their arguments and results in MessagePack."""
+"""Runs user code in threads. Arguments and results are MessagePack."""
 
 from __future__ import annotations
 
@@ -15,23 +15,27 @@ import msgpack
 from marline.v1 import common_pb2 as common
 from marline.v1 import link_pb2 as pb
 
-REFERENCE = 1  # MessagePack's extension type for a value that comes along
+# The MessagePack extension type of an argument that stands for a value of the message.
+REFERENCE = 1
 
 
 class Cancelled(BaseException):
-    """Thrown into a thread that is to stop."""
+    """An exception that is thrown into the thread of user code to stop it."""
 
 
 class Unsupported(Exception):
-    """Something was asked for that this worker does not do."""
+    """The task needs a feature that this worker does not have."""
 
 
 class Unknown(Exception):
-    """There is no function, class or method of this name."""
+    """This worker has no function, class or method of this name."""
 
 
-class Run:
-    """User code in a thread of its own, which can be asked to stop."""
+class UserCodeRun:
+    """A run of user code in its own thread, which can be asked to stop.
+
+    `done` is called on the asyncio loop with the result, or with the exception.
+    """
 
     def __init__(self, code: Callable[[], Any], done: Callable[[Any], None]) -> None:
         self.code, self.done, self.loop = code, done, asyncio.get_running_loop()
@@ -45,16 +49,19 @@ class Run:
         try:
             try:
                 outcome = self.code()
-            except BaseException as error:  # whatever it is, it is the code's answer
+            except BaseException as error:  # any exception is the outcome of the code
                 outcome = error
             with self.lock:
                 self.stoppable = False
-        except Cancelled as late:  # thrown when the code had ended already
+        except Cancelled as late:  # thrown when the code had already ended
             outcome = late
         self.loop.call_soon_threadsafe(self.done, outcome)
 
     def stop(self, reason: str) -> None:
-        """Takes effect at the thread's next step in Python: code that waits in C is not reached."""
+        """Throws `Cancelled` into the thread.
+
+        It arrives when the thread next runs Python code, not C code.
+        """
         with self.lock:
             if self.stoppable and not self.stopped_for:
                 self.stopped_for = reason
@@ -66,7 +73,7 @@ class Run:
 
 
 def call(code: Callable[..., Any], payload: common.Payload, values: Iterable[common.Value]) -> Any:
-    """Calls it; an argument that is a reference is replaced by the value that came along for it."""
+    """Calls user code. Each argument that is a reference is replaced by the value it stands for."""
     sent = list(values)
     return code(*(
         unpack(sent[int.from_bytes(arg.data, "big")].payload) if is_reference(arg) else arg
@@ -91,14 +98,14 @@ def pack(value: Any) -> common.Payload:
 def results(value: Any, returns: int) -> pb.Values:
     values = [value] if returns == 1 else list(value or ())
     if len(values) != returns:
-        raise TypeError(f"{returns} results are wanted, the code gave {len(values)}")
-    return pb.Values(values=[common.Value(payload=pack(each)) for each in values])
+        raise TypeError(f"{returns} results were asked for, the code returned {len(values)}")
+    return pb.Values(values=[common.Value(payload=pack(item)) for item in values])
 
 
 def check_results(spec: pb.TaskSpec) -> None:
-    """This worker gives what user code returns, when it has returned."""
+    """Fails if a task is to stream its items, which this worker cannot do."""
     if spec.HasField("stream"):
-        raise Unsupported("items were asked for while it runs: this worker does not stream")
+        raise Unsupported("the task is to stream its items: this worker cannot do that")
 
 
 def error_of(error: BaseException) -> common.Error:
@@ -106,8 +113,8 @@ def error_of(error: BaseException) -> common.Error:
         return common.Error(kind=common.ERROR_KIND_NOT_FOUND, message=str(error))
     if isinstance(error, Unsupported):
         return common.Error(kind=common.ERROR_KIND_UNSUPPORTED, message=str(error))
-    said = {"class": type(error).__name__, "traceback": "".join(traceback.format_exception(error))}
-    message = f"{said['class']}: {error}"
+    failure = {"class": type(error).__name__, "traceback": "".join(traceback.format_exception(error))}
+    message = f"{failure['class']}: {error}"
     return common.Error(
-        kind=common.ERROR_KIND_FAILED, may_have_run=True, message=message, failure=common.Failure(**said)
+        kind=common.ERROR_KIND_FAILED, may_have_run=True, message=message, failure=common.Failure(**failure)
     )

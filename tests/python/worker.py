@@ -2,10 +2,12 @@
 
     worker.main(functions=[add], classes=[Counter])
 
-Everything it decides happens on one asyncio loop, so there are no locks; user code runs in threads. It does
-not listen: calls of its actors come through the controller. What it leaves out: references inside of
-values, pickle, GPUs, calls side by side in one actor, an actor's idle time, and force: a thread can only be
-asked to stop. If it does not, in time for the lease, the process ends.
+All decisions are made on one asyncio loop, so there are no locks. User code runs in threads. The
+worker does not listen: calls of its actors come through the controller.
+
+It leaves out references inside of values, pickle, GPUs, concurrent calls of one actor, the idle
+time of actors, and cancelling by force: a thread can only be asked to stop. If a thread does not
+stop in time for the lease, the process ends.
 """
 
 from __future__ import annotations
@@ -20,10 +22,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from link import Link, Process
+from link import Link, SessionJoiner
 from marline.v1 import common_pb2 as common
 from marline.v1 import link_pb2 as pb
-from usercode import Cancelled, Run, Unknown, call, check_results, error_of, results
+from usercode import Cancelled, Unknown, UserCodeRun, call, check_results, error_of, results
 
 log = logging.getLogger("worker")
 Key = tuple[bytes, int]  # a task and its attempt, or an actor and its epoch
@@ -31,64 +33,68 @@ Key = tuple[bytes, int]  # a task and its attempt, or an actor and its epoch
 
 @dataclass
 class Actor:
-    """An instance: its object, and its calls, one after another."""
+    """An instance of an actor: its object and its calls, of which one runs at a time."""
 
     instance: pb.Instance
     object: Any = None
     waiting: deque[pb.ExecuteActorMethod] = field(default_factory=deque)
-    run: Run | None = None  # of its constructor, or of the current call
-    current: Key | None = None
-    leaving: bool = False  # takes no more calls, ends when it has none
-    ending: bool = False  # ends as soon as what runs has stopped
+    run: UserCodeRun | None = None  # the run of the constructor, or of the current call
+    current: Key | None = None  # the call that runs
+    leaving: bool = False  # accepts no more calls, and ends when it has none
+    ending: bool = False  # ends as soon as its run has stopped
 
 
-class Work:
-    """What a worker does in one session."""
+class WorkerSession:
+    """The work of a worker in one session. A method `on_KIND` handles messages of that kind."""
 
     def __init__(self, link: Link, functions: dict[str, Callable], classes: dict[str, type]) -> None:
         self.link, self.functions, self.classes = link, functions, classes
-        self.running: dict[Key, tuple[pb.AssignTask, Run]] = {}
+        self.running: dict[Key, tuple[pb.AssignTask, UserCodeRun]] = {}
         self.backlog: dict[Key, pb.AssignTask] = {}
         self.actors: dict[Key, Actor] = {}
         self.draining = self.over = False
         self.has_left = asyncio.Event()
-        link.heard = self.heard
+        link.on_message = self.on_message
 
     async def live(self) -> bool:
-        """Works until the session is over. Says whether the worker has left; nothing of it runs then."""
-        self.say(joined=pb.Nothing())
-        # It begins to stop early enough to have stopped when a tenth of the lease is left.
+        """Works until the session is over and all user code has stopped.
+
+        Returns whether the worker left.
+        """
+        self.send(joined=pb.Nothing())
+        # When a fifth of the lease is left, user code is stopped. When a tenth is left, it must
+        # have stopped.
         lease = asyncio.create_task(self.link.lease_left(0.8))
         connection = asyncio.create_task(self.link.stay_connected())
         done, _ = await asyncio.wait({lease, connection}, return_when=asyncio.FIRST_COMPLETED)
         lease.cancel()
         connection.cancel()
         self.over = True
-        for each in self.actors.values():
-            each.waiting.clear()
+        for actor in self.actors.values():
+            actor.waiting.clear()
         for run in self.runs():
             run.stop("over")
         too_late = asyncio.create_task(self.link.lease_left(0.9))
         while self.runs():
             if too_late.done():
-                log.error("user code does not stop in time for the lease: the process ends")
+                log.error("user code does not stop in time for the lease: this process exits")
                 os._exit(1)
             await asyncio.sleep(0.01)
         too_late.cancel()
-        done.pop().result()  # a mistake in this program ends it
+        done.pop().result()  # raises if the connection failed by a mistake of this program
         return self.has_left.is_set()
 
-    def runs(self) -> list[Run]:
+    def runs(self) -> list[UserCodeRun]:
         return [run for _, run in self.running.values()] + [a.run for a in self.actors.values() if a.run]
 
-    def say(self, **kind: Any) -> None:
+    def send(self, **kind: Any) -> None:
         if not self.over:
-            self.link.say(**kind)
+            self.link.send(**kind)
 
-    def heard(self, message: pb.Message) -> None:
+    def on_message(self, message: pb.Message) -> None:
         kind = message.WhichOneof("kind")
         handler = getattr(self, f"on_{kind}", None)
-        if handler:  # what is not known here is for other workers
+        if handler:  # other messages are for features that this worker leaves out
             handler(getattr(message, kind))
 
     # Tasks.
@@ -105,7 +111,7 @@ class Work:
             self.refuse(key, pb.REFUSAL_TAKEN_BACK)
 
     def refuse(self, key: Key, reason: pb.Refusal) -> None:
-        self.say(refused=pb.Refused(attempt=attempt(key), reason=reason))
+        self.send(refused=pb.Refused(attempt=attempt(key), reason=reason))
 
     def start(self, task: pb.AssignTask) -> None:
         key = (task.spec.id, task.attempt)
@@ -117,12 +123,12 @@ class Work:
                 raise Unknown(f"there is no function {task.spec.function!r} here")
             return results(call(function, task.spec.args, task.values), task.spec.returns)
 
-        self.say(task_started=attempt(key))
-        run = Run(code, lambda outcome: self.task_ended(key, outcome))
+        self.send(task_started=attempt(key))
+        run = UserCodeRun(code, lambda outcome: self.task_ended(key, outcome))
         self.running[key] = (task, run)
         self.stop_in_time(run, task.spec)
 
-    def stop_in_time(self, run: Run, spec: pb.TaskSpec) -> None:
+    def stop_in_time(self, run: UserCodeRun, spec: pb.TaskSpec) -> None:
         if spec.options.HasField("timeout_ms"):
             asyncio.get_running_loop().call_later(spec.options.timeout_ms / 1000, run.stop, "timeout")
 
@@ -135,7 +141,7 @@ class Work:
             successor = next((k for k, each in self.backlog.items() if each.shape == task.shape), None)
             if successor:
                 end.next.CopyFrom(attempt(successor))
-            self.say(attempt_ended=end)
+            self.send(attempt_ended=end)
             if successor and not self.over:
                 self.start(self.backlog.pop(successor))
         self.leave_if_done()
@@ -150,13 +156,13 @@ class Work:
         if key in self.running:
             self.running[key][1].stop("cancelled")
         elif self.backlog.pop(key, None):
-            self.say(attempt_ended=ending(key, Cancelled(), None))
+            self.send(attempt_ended=ending(key, Cancelled(), None))
         for actor in self.actors.values():
             if actor.run and actor.current == key:
                 actor.run.stop("cancelled")
             for waiting in [each for each in actor.waiting if (each.spec.id, each.attempt) == key]:
                 actor.waiting.remove(waiting)
-                self.say(attempt_ended=ending(key, Cancelled(), None))
+                self.send(attempt_ended=ending(key, Cancelled(), None))
 
     # Actors.
 
@@ -164,7 +170,7 @@ class Work:
         actor = Actor(pb.Instance(actor=order.spec.id, epoch=order.epoch))
         name = getattr(order.spec, "class")
         if self.draining:
-            self.say(actor_refused=pb.ActorRefused(instance=actor.instance, reason=pb.REFUSAL_DRAINING))
+            self.send(actor_refused=pb.ActorRefused(instance=actor.instance, reason=pb.REFUSAL_DRAINING))
             return
 
         def code() -> Any:
@@ -176,15 +182,15 @@ class Work:
             actor.run = None
             if isinstance(outcome, BaseException) and not actor.ending:
                 del self.actors[order.spec.id, order.epoch]
-                self.say(actor_failed=pb.ActorLost(instance=actor.instance, error=error_of(outcome)))
+                self.send(actor_failed=pb.ActorLost(instance=actor.instance, error=error_of(outcome)))
                 self.leave_if_done()
             elif not actor.ending and not actor.leaving:
                 actor.object = outcome
-                self.say(actor_ready=actor.instance)
+                self.send(actor_ready=actor.instance)
             self.go_on(actor)
 
         self.actors[order.spec.id, order.epoch] = actor
-        actor.run = Run(code, done)
+        actor.run = UserCodeRun(code, done)
 
     def on_execute_actor_method(self, order: pb.ExecuteActorMethod) -> None:
         actor = self.actors.get((order.spec.method.actor, order.epoch))
@@ -195,13 +201,13 @@ class Work:
         self.go_on(actor)
 
     def go_on(self, actor: Actor) -> None:
-        """Starts the next call of an actor, or ends the actor, if it is time."""
+        """Starts the next call of an actor if none runs, or ends an actor that is to end."""
         key = (actor.instance.actor, actor.instance.epoch)
         if actor.run or self.over or key not in self.actors:
             return
         if actor.ending or (actor.leaving and not actor.waiting):
             del self.actors[key]
-            self.say(actor_destroyed=pb.ActorDestroyed(instance=actor.instance))
+            self.send(actor_destroyed=pb.ActorDestroyed(instance=actor.instance))
             self.leave_if_done()
         elif actor.waiting:
             self.execute(actor, actor.waiting.popleft())
@@ -218,12 +224,12 @@ class Work:
 
         def done(outcome: Any) -> None:
             run, actor.run, actor.current = actor.run, None, None
-            if not actor.ending:  # otherwise the call goes with its actor
-                self.say(attempt_ended=ending(key, outcome, run))
+            if not actor.ending:  # otherwise the end of the actor answers the call, too
+                self.send(attempt_ended=ending(key, outcome, run))
             self.go_on(actor)
 
-        self.say(task_started=attempt(key))
-        actor.current, actor.run = key, Run(code, done)
+        self.send(task_started=attempt(key))
+        actor.current, actor.run = key, UserCodeRun(code, done)
         self.stop_in_time(actor.run, order.spec)
 
     def on_destroy_actor(self, instance: pb.Instance) -> None:
@@ -247,7 +253,7 @@ class Work:
         if self.draining:
             return
         self.draining = True
-        self.say(draining=pb.Nothing())
+        self.send(draining=pb.Nothing())
         for key in self.backlog:
             self.refuse(key, pb.REFUSAL_DRAINING)
         self.backlog.clear()
@@ -256,7 +262,8 @@ class Work:
             self.go_on(actor)
         self.leave_if_done()
 
-    # The controller is about to end. This worker ends with it; others would join the next one.
+    # The controller is about to end. This worker ends with it. Other workers may join the next
+    # controller.
     on_wind_up_grace_ms = on_drain_grace_ms
 
     def grace_is_over(self) -> None:
@@ -268,14 +275,14 @@ class Work:
     def leave_if_done(self) -> None:
         if self.draining and not self.running and not self.actors and not self.has_left.is_set():
             self.has_left.set()
-            self.say(leaving=pb.Nothing())  # the answer is that the session is over
+            self.send(leaving=pb.Nothing())  # the controller answers that the session is over
 
 
 def attempt(key: Key) -> pb.Try:
     return pb.Try(task=key[0], attempt=key[1])
 
 
-def ending(key: Key, outcome: Any, run: Run | None) -> pb.AttemptEnded:
+def ending(key: Key, outcome: Any, run: UserCodeRun | None) -> pb.AttemptEnded:
     end = pb.AttemptEnded(attempt=attempt(key), ran_for_ns=run.ran_for_ns() if run else 0)
     if not isinstance(outcome, BaseException):
         end.finished.CopyFrom(outcome)
@@ -283,32 +290,33 @@ def ending(key: Key, outcome: Any, run: Run | None) -> pb.AttemptEnded:
         end.cancelled.SetInParent()
     elif run.stopped_for == "timeout":
         end.failed.kind, end.failed.may_have_run = common.ERROR_KIND_TIMEOUT, True
-        end.failed.message = "it took longer than its timeout"
+        end.failed.message = "the attempt took longer than its timeout"
     else:
         end.failed.CopyFrom(error_of(outcome))
     return end
 
 
-async def serve(process: Process, functions: dict[str, Callable], classes: dict[str, type]) -> None:
+async def serve(process: SessionJoiner, functions: dict[str, Callable], classes: dict[str, type]) -> None:
     left = False
     while not left:
         link = Link(process, *await process.join())
         log.info("joined as epoch %d", link.session.epoch)
-        left = await Work(link, functions, classes).live()
+        left = await WorkerSession(link, functions, classes).live()
 
 
 def main(functions: Sequence[Callable], classes: Sequence[type], provides: Sequence[str] = ()) -> None:
     parser = argparse.ArgumentParser(description="A Marline worker in Python.")
-    parser.add_argument("address", help="the controller's: HOST:PORT or unix:/path")
-    parser.add_argument("--token-file", help="the file that has the cluster's token")
+    parser.add_argument("address", help="the address of the controller: HOST:PORT or unix:/path")
+    parser.add_argument("--token-file", help="the file with the cluster's token")
     parser.add_argument("--cpus", type=float, default=1)
     options = parser.parse_args()
     logging.basicConfig(level=logging.INFO, format=f"%(asctime)s {os.getpid()} %(name)s: %(message)s")
-    by_name = {each.__name__: each for each in functions}
-    named = {each.__name__: each for each in classes}
+    functions_by_name = {function.__name__: function for function in functions}
+    classes_by_name = {class_.__name__: class_ for class_ in classes}
     role = pb.WorkerRole(
         hostname=socket.gethostname(), pid=os.getpid(),
         resources=common.Resources(cpu=round(options.cpus * 10_000)),
-        provides=[*by_name, *(f"actor:{name}" for name in named), *provides],
+        provides=[*functions_by_name, *(f"actor:{name}" for name in classes_by_name), *provides],
     )
-    asyncio.run(serve(Process(options.address, options.token_file, role), by_name, named))
+    process = SessionJoiner(options.address, options.token_file, role)
+    asyncio.run(serve(process, functions_by_name, classes_by_name))

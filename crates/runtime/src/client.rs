@@ -24,7 +24,7 @@ use crate::net::credentials::{Credentials, Token};
 use crate::net::{MAX_MESSAGE_BYTES, dial};
 use crate::node::{Membership, Node, OutputReceiver, OutputSender, Shell};
 use crate::process::JOIN_PATIENCE;
-use crate::process_identity::ProcessIdentity;
+use crate::process_identity::this_process;
 use crate::stream::{Feed, ItemStream};
 use crate::upstream::{Upstream, UpstreamToken};
 use marline_channel::{oneshot, watch};
@@ -169,7 +169,7 @@ impl Client {
             role: Role::Client,
             upstream,
             secret: Credentials::default(),
-            process: ProcessIdentity::this(),
+            process: this_process(),
         };
         dial::join(&client.shared.node, membership, JOIN_PATIENCE)?;
         Ok(client)

@@ -8,19 +8,19 @@ use crate::net::address::ConnectError;
 use crate::net::credentials::ClusterIdentity;
 use crate::net::frame_connection::Socket;
 use crate::net::handshake::ConnectionKind;
+use crate::net::services::control_client::ControlClient;
+use crate::net::status::from_status;
 use crate::net::{MAX_MESSAGE_BYTES, dial, io, ticket};
-use crate::wire::convert::control::add_worker_view;
-use crate::wire::convert::from_status;
-use crate::wire::v1;
-use crate::wire::v1::control_client::ControlClient;
 use marline_core::error::{Error, Ran};
 use marline_core::id::{ActorId, SessionId, TaskId};
 use marline_core::spec::TaskOptions;
+use marline_wire::convert::control::add_worker_view;
+use marline_wire::v1;
 use std::sync::Arc;
 use std::time::Duration;
 
 pub use crate::net::address::check_address;
-pub use crate::wire::v1::{
+pub use marline_wire::v1::{
     ActorState, ActorStatus, ClusterResourcesReply as ClusterStatus, DeathCause,
     ErrorKind as WireErrorKind, ListObjectsReply, LogChunk, ObjectHere, ObjectStatus,
     Resources as WireResources, StoreStatus, TaskState, TaskStatus, UnableRuntime, WorkerState,

@@ -4,7 +4,6 @@
 //! - `run.rs` runs user code, in either kind of executor.
 //! - `thread.rs`: executors on threads of the worker's process.
 //! - `process.rs`: the worker's side of executor processes. `child.rs`: the executor's side.
-//!   `wire.rs`: their messages.
 //! - `urgent_message.rs`: requests that an executor receives while user code runs.
 //! - `items.rs`: what user code yields while it runs. `waiting.rs`: what happens while it waits for
 //!   other work.
@@ -32,7 +31,6 @@ mod stderr_forwarding;
 pub(crate) mod thread;
 pub(crate) mod urgent_message;
 mod waiting;
-mod wire;
 
 pub(crate) use items::COUNT_MARK;
 pub use items::{ItemProducer, LEND_AFTER};
@@ -44,6 +42,8 @@ use marline_channel::CancelToken;
 use marline_core::Error;
 use marline_core::id::{ActorEpoch, ActorId, Attempt, Referent, TaskId};
 use marline_core::payload::{Payload, Value};
+use marline_core::worker::{Event, ExecutorId};
+use marline_wire::executor::{ExecutorCommand, ExecutorReport};
 use std::cell::RefCell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -184,7 +184,7 @@ pub struct Context {
     /// Set if the work that it has submitted must stop too.
     stops_all: Arc<AtomicBool>,
     waiting: waiting::CurrentWait,
-    tell: Teller,
+    report: Reporter,
 }
 
 impl Context {
@@ -196,11 +196,11 @@ impl Context {
 
 /// Where an executor reports what happens in it.
 #[derive(Clone)]
-struct Teller(run::ReportFn);
+struct Reporter(run::ReportFn);
 
-impl std::fmt::Debug for Teller {
+impl std::fmt::Debug for Reporter {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Teller")
+        f.write_str("Reporter")
     }
 }
 
@@ -219,7 +219,7 @@ pub(crate) enum ExecutorHandle {
 }
 
 impl ExecutorHandle {
-    pub fn send(&self, command: run::Command) {
+    pub fn send(&self, command: ExecutorCommand) {
         match self {
             ExecutorHandle::Thread(handle) => handle.send(command),
             ExecutorHandle::Process(handle) => handle.send(command),
@@ -247,6 +247,25 @@ impl ExecutorHandle {
             ExecutorHandle::Thread(handle) => handle.ask(ask),
             ExecutorHandle::Process(handle) => handle.ask(ask),
         }
+    }
+}
+
+/// Returns the event that a report of an executor is to the worker's machine.
+fn event(executor: ExecutorId, report: ExecutorReport) -> Event {
+    match report {
+        ExecutorReport::Ready => Event::ExecutorReady { executor },
+        ExecutorReport::TaskEnded { task, end } => Event::TaskEnded { executor, task, end },
+        ExecutorReport::InputsUnavailable { task, error } => {
+            Event::InputsUnavailable { executor, task, error }
+        }
+        ExecutorReport::Constructed { result } => Event::Constructed { executor, result },
+        ExecutorReport::CallEnded { call, end } => Event::CallEnded { executor, call, end },
+        ExecutorReport::Yielded { task, index, value } => {
+            Event::Yielded { executor, task, index, value }
+        }
+        ExecutorReport::ActorExited => Event::ActorExited { executor },
+        ExecutorReport::Blocked => Event::Blocked { executor },
+        ExecutorReport::Resumed => Event::Resumed { executor },
     }
 }
 

@@ -27,7 +27,6 @@ mod signal;
 mod stream;
 pub mod terminal;
 mod upstream;
-mod wire;
 
 pub use client::{Callback, Client, Pending, WeakClient, wait_for_some};
 pub use cluster::Cluster;

@@ -18,11 +18,15 @@ mod peer_identity;
 mod reader;
 mod reserve;
 pub(crate) mod server;
+pub(crate) mod services;
+pub(crate) mod status;
 mod status_translator;
 pub(crate) mod ticket;
 pub(crate) mod transfer;
 mod unauthenticated;
 pub(crate) mod upload;
+
+pub(crate) use marline_wire::MAX_MESSAGE_BYTES;
 
 use crate::per_process::PerProcess;
 use std::cell::Cell;
@@ -30,8 +34,6 @@ use std::cell::Cell;
 use std::time::Duration;
 use tokio::runtime::Runtime;
 
-/// The largest gRPC message, in bytes: a payload at its limit, and the fields around it.
-pub(crate) const MAX_MESSAGE_BYTES: usize = 80 << 20;
 /// How many bytes may be under way on one gRPC stream before the receiver has read them.
 pub(crate) const STREAM_WINDOW_BYTES: u32 = 4 << 20;
 /// How many bytes may be under way on one gRPC connection before the receiver has read them.

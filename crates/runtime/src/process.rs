@@ -13,7 +13,7 @@ use crate::net::frame_connection::MAX_TOKEN_BYTES;
 use crate::net::server::{BoundListener, Server};
 use crate::node::{Membership, Node, Shell};
 use crate::object_store::{ObjectStore, StoreOptions};
-use crate::process_identity::ProcessIdentity;
+use crate::process_identity::this_process;
 use crate::signal::run_until_left;
 use crate::upstream::{Upstream, UpstreamToken};
 use marline_core::controller::{self, Role, WorkerInfo};
@@ -22,6 +22,7 @@ use marline_core::id::SessionId;
 use marline_core::resources::Resources;
 use marline_core::schedule::WorkerCapabilities;
 use marline_core::worker;
+use marline_wire::join::ProcessIdentity;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::io::ErrorKind;
 use std::net::{SocketAddr, UdpSocket};
@@ -439,7 +440,7 @@ impl ExecutorOptions {
     ) -> Result<(Executors, Option<ProcessIdentity>, u32), Error> {
         let (memory, pass_on, forks, arguments) = match self {
             ExecutorOptions::Threads => {
-                return Ok((Executors::Threads(program), ProcessIdentity::this(), 0));
+                return Ok((Executors::Threads(program), this_process(), 0));
             }
             ExecutorOptions::Processes { memory, pass_on, forks, arguments, .. } => {
                 (*memory, *pass_on, forks.clone(), arguments.clone())
@@ -454,8 +455,7 @@ impl ExecutorOptions {
             ))
         })?;
         let path = lifeline.path().to_owned();
-        let process =
-            ProcessIdentity::this().map(|this| ProcessIdentity { lifeline: Some(path), ..this });
+        let process = this_process().map(|this| ProcessIdentity { lifeline: Some(path), ..this });
         let launch = LaunchContext {
             lifeline: Arc::new(lifeline),
             logs: node.logs(),

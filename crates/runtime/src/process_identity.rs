@@ -5,56 +5,44 @@
 //! are gone too, which its [lifeline] shows.
 
 use crate::executor::lifeline;
+use marline_wire::join::ProcessIdentity;
 use std::fs;
 use std::path::Path;
 
-/// A process, as the kernel of its machine identifies it.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct ProcessIdentity {
-    /// The boot id of the kernel, and the process namespace.
-    pub kernel: String,
-    pub pid: u32,
-    /// When the process started, in clock ticks of the kernel.
-    pub started: u64,
-    /// The path of the lifeline that the process shares with its executors, if they are processes.
-    pub lifeline: Option<String>,
+/// Returns the identity of this process, if `/proc` tells enough.
+pub(crate) fn this_process() -> Option<ProcessIdentity> {
+    let pid = std::process::id();
+    let started = look_up(pid)?.started;
+    Some(ProcessIdentity { kernel: this_kernel()?, pid, started, lifeline: None })
 }
 
-impl ProcessIdentity {
-    /// Returns the identity of this process, if `/proc` tells enough.
-    pub fn this() -> Option<ProcessIdentity> {
-        let pid = std::process::id();
-        let started = look_up(pid)?.started;
-        Some(ProcessIdentity { kernel: this_kernel()?, pid, started, lifeline: None })
+/// Returns whether the process is certainly gone. `false` if it lives, or if this process could not
+/// see it (another machine or namespace).
+pub(crate) fn is_dead(process: &ProcessIdentity) -> bool {
+    if this_kernel().as_ref() != Some(&process.kernel) {
+        return false;
     }
+    let dead = match look_up(process.pid) {
+        Some(found) => found.started != process.started || found.ended,
+        None => !fs::exists(format!("/proc/{}", process.pid)).unwrap_or(true),
+    };
+    dead && executors_are_gone(process)
+}
 
-    /// Returns whether the process is certainly gone. `false` if it lives, or if this process could
-    /// not see it (another machine or namespace).
-    pub fn is_dead(&self) -> bool {
-        if this_kernel().as_ref() != Some(&self.kernel) {
-            return false;
-        }
-        let dead = match look_up(self.pid) {
-            Some(found) => found.started != self.started || found.ended,
-            None => !fs::exists(format!("/proc/{}", self.pid)).unwrap_or(true),
-        };
-        dead && self.executors_are_gone()
-    }
+fn executors_are_gone(process: &ProcessIdentity) -> bool {
+    let lifeline = process.lifeline.as_deref().map(Path::new);
+    lifeline.is_none_or(|path| lifeline::is_free(path) == Some(true))
+}
 
-    fn executors_are_gone(&self) -> bool {
-        let lifeline = self.lifeline.as_deref().map(Path::new);
-        lifeline.is_none_or(|path| lifeline::is_free(path) == Some(true))
-    }
-
-    /// Returns whether this process could see the other one die. Only a call while the other
-    /// process lives has a meaning: a process that cannot be seen now would seem to be dead.
-    /// `/proc` may hide the processes of other users, or belong to another namespace.
-    pub fn can_be_seen(&self) -> bool {
-        let lifeline = self.lifeline.as_deref().map(Path::new);
-        this_kernel().as_ref() == Some(&self.kernel)
-            && look_up(self.pid).is_some_and(|found| found.started == self.started && !found.ended)
-            && lifeline.is_none_or(|path| lifeline::is_free(path) == Some(false))
-    }
+/// Returns whether this process could see the other one die. Only a call while the other process
+/// lives has a meaning: a process that cannot be seen now would seem to be dead. `/proc` may hide
+/// the processes of other users, or belong to another namespace.
+pub(crate) fn can_be_seen(process: &ProcessIdentity) -> bool {
+    let lifeline = process.lifeline.as_deref().map(Path::new);
+    this_kernel().as_ref() == Some(&process.kernel)
+        && look_up(process.pid)
+            .is_some_and(|found| found.started == process.started && !found.ended)
+        && lifeline.is_none_or(|path| lifeline::is_free(path) == Some(false))
 }
 
 fn this_kernel() -> Option<String> {
@@ -87,37 +75,37 @@ mod tests {
 
     #[test]
     fn this_process_lives() {
-        let this = ProcessIdentity::this().unwrap();
-        assert!(this.can_be_seen() && !this.is_dead());
+        let this = this_process().unwrap();
+        assert!(can_be_seen(&this) && !is_dead(&this));
     }
 
     #[test]
     fn a_child_is_dead_when_it_was_killed_even_before_it_is_waited_for() {
         let mut child = Command::new("sleep").arg("60").spawn().unwrap();
-        let this = ProcessIdentity::this().unwrap();
+        let this = this_process().unwrap();
         let started = look_up(child.id()).unwrap().started;
         let process = ProcessIdentity { pid: child.id(), started, ..this };
-        assert!(!process.is_dead());
+        assert!(!is_dead(&process));
         child.kill().unwrap();
-        while !process.is_dead() {
+        while !is_dead(&process) {
             std::thread::yield_now();
         }
         child.wait().unwrap();
-        assert!(process.is_dead());
+        assert!(is_dead(&process));
     }
 
     #[test]
     fn a_pid_that_is_used_again_is_another_process() {
-        let this = ProcessIdentity::this().unwrap();
-        assert!(ProcessIdentity { started: this.started + 1, ..this.clone() }.is_dead());
+        let this = this_process().unwrap();
+        assert!(is_dead(&ProcessIdentity { started: this.started + 1, ..this.clone() }));
         let elsewhere = ProcessIdentity { kernel: "another".into(), ..this };
-        assert!(!elsewhere.is_dead() && !elsewhere.can_be_seen(), "it is unknown on this kernel");
+        assert!(!is_dead(&elsewhere) && !can_be_seen(&elsewhere), "it is unknown on this kernel");
     }
 
     #[test]
     fn a_process_that_is_hidden_while_it_lives_cannot_be_seen_to_die() {
         // With `hidepid`, processes of other users look like this: no such process.
-        let hidden = ProcessIdentity { pid: u32::MAX, ..ProcessIdentity::this().unwrap() };
-        assert!(!hidden.can_be_seen());
+        let hidden = ProcessIdentity { pid: u32::MAX, ..this_process().unwrap() };
+        assert!(!can_be_seen(&hidden));
     }
 }

@@ -20,14 +20,15 @@ use super::code::ReceivedCode;
 use super::command::Commands;
 use super::lifeline;
 use super::log::OutputSource;
-use super::run::{Command, ReportFn, Runner, RunningTasks};
+use super::run::{ReportFn, Runner, RunningTasks, source};
 use super::spin::Spin;
 use super::urgent_message::{self, UrgentMessage};
-use super::wire::{decode_command, encode_ready, encode_report, next_frame};
 use crate::clock::Clock;
 use crate::object_store::{ObjectStoreClient, ObjectStoreHandle};
 use bytes::BytesMut;
 use marline_core::spec::COMMAND_SCHEME;
+use marline_wire::executor::{ExecutorCommand, ExecutorReport};
+use marline_wire::length_prefix;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{FileType, Stat};
 use rustix::io::Errno;
@@ -124,16 +125,15 @@ fn serve(program: Arc<dyn Program>, memory: u64) -> io::Result<()> {
     };
     watch(UnixStream::from(control), File::from(lifeline), heed)?;
     let mut answers = File::from(answers);
-    answers.write_all(&encode_ready())?;
+    answers.write_all(&ExecutorReport::Ready.encode())?;
     let answers = Mutex::new(answers);
-    let tell = move |report| {
+    let report: ReportFn = Arc::new(move |report: ExecutorReport| {
         // The output of user code arrives before its result.
         let _ = io::stdout().flush();
-        write_report(&answers, &encode_report(report));
-    };
-    let tell: ReportFn = Arc::new(tell);
+        write_report(&answers, &report.encode());
+    });
     let mut code = program.comes_with_code().then(ReceivedCode::default);
-    let runner = Runner::new(program.clone(), running, objects, tell.clone());
+    let runner = Runner::new(program.clone(), running, objects, report.clone());
     let mut runner = runner.on_session_loss(Arc::new(|error| {
         eprintln!("marline: this executor lost its session with the cluster, and then its code failed: {error}");
         end_everything();
@@ -141,15 +141,15 @@ fn serve(program: Arc<dyn Program>, memory: u64) -> io::Result<()> {
     let (mut read, mut buffer) = (BytesMut::new(), vec![0; READ_BYTES]);
     let mut spin = Spin::default();
     loop {
-        while let Some(frame) = next_frame(&mut read).map_err(io::Error::other)? {
-            let mut command = decode_command(frame).map_err(io::Error::other)?;
+        while let Some(frame) = length_prefix::next(&mut read).map_err(io::Error::other)? {
+            let mut command = ExecutorCommand::decode(frame).map_err(io::Error::other)?;
             let arrived = Instant::now();
             note_source(&command);
             let complete =
                 code.as_mut().map_or(Ok(()), |code| code.complete(&*program, &mut command));
             match complete {
                 Ok(()) => runner.handle(command, arrived),
-                Err(not_begun) => tell(not_begun),
+                Err(unavailable) => report(unavailable),
             }
         }
         match receive(&socket, &mut buffer, &mut spin) {
@@ -187,8 +187,8 @@ pub fn executor_source() -> Option<OutputSource> {
     *SOURCE.lock().expect("nothing panics under it")
 }
 
-fn note_source(command: &Command) {
-    if let Some(source) = command.source() {
+fn note_source(command: &ExecutorCommand) {
+    if let Some(source) = source(command) {
         *SOURCE.lock().expect("nothing panics under it") = Some(source);
     }
 }

@@ -9,14 +9,12 @@
 //! Code in the node's object store is never left out, since no bytes are copied for it.
 
 use super::Program;
-use super::run::{Command, ExecutorReport};
 use bytes::Bytes;
 use marline_core::error::{Error, Ran};
-use marline_core::id::Attempt;
 use marline_core::map::{Map, Set};
-use marline_core::message::AttemptId;
 use marline_core::payload::{Encoding, Payload, Value};
 use marline_core::spec::TaskSpec;
+use marline_wire::executor::{ExecutorCommand, ExecutorReport};
 use std::sync::{Arc, Mutex};
 
 /// The functions whose code an executor was sent. On the worker's side.
@@ -25,8 +23,8 @@ pub(super) struct SentCode(Mutex<Set<Arc<str>>>);
 
 impl SentCode {
     /// Removes the code from a task if the executor was sent it before.
-    pub fn leave_out(&self, command: &mut Command) {
-        let Some((spec, _, code)) = code_of(command) else { return };
+    pub fn leave_out(&self, command: &mut ExecutorCommand) {
+        let Some((spec, code)) = code_of(command) else { return };
         let name = spec.target.name().clone();
         if code.payload.stored.is_none()
             && !self.0.lock().expect("nothing panics under it").insert(name)
@@ -52,9 +50,9 @@ impl ReceivedCode {
     pub fn complete(
         &mut self,
         program: &dyn Program,
-        command: &mut Command,
+        command: &mut ExecutorCommand,
     ) -> Result<(), ExecutorReport> {
-        let Some((spec, attempt, code)) = code_of(command) else { return Ok(()) };
+        let Some((spec, code)) = code_of(command) else { return Ok(()) };
         let name = spec.target.name();
         let whole = if code.payload.stored.is_some() {
             true
@@ -71,21 +69,22 @@ impl ReceivedCode {
             return Ok(());
         }
         let words = format!("the code of {name:?} did not arrive complete at this executor");
-        let attempt = AttemptId { task: spec.id, attempt };
-        Err(ExecutorReport::InputsUnavailable {
-            attempt,
-            error: Error::unavailable(Ran::No, words),
-        })
+        let error = Error::unavailable(Ran::No, words);
+        Err(ExecutorReport::InputsUnavailable { task: spec.id, error })
     }
 }
 
 /// Returns the code of a task's function, if the task brings it.
-fn code_of(command: &mut Command) -> Option<(&TaskSpec, Attempt, &mut Value)> {
+fn code_of(command: &mut ExecutorCommand) -> Option<(&TaskSpec, &mut Value)> {
     match command {
-        Command::Run { spec, attempt, values, .. } if spec.args.encoding == Encoding::Pickle5 => {
-            Some((spec, *attempt, values.last_mut()?))
+        ExecutorCommand::RunTask { spec, values, .. }
+            if spec.args.encoding == Encoding::Pickle5 =>
+        {
+            Some((spec, values.last_mut()?))
         }
-        Command::Run { .. } | Command::Construct { .. } | Command::Call { .. } => None,
+        ExecutorCommand::RunTask { .. }
+        | ExecutorCommand::ConstructActor { .. }
+        | ExecutorCommand::CallMethod { .. } => None,
     }
 }
 
@@ -100,8 +99,7 @@ fn detached(payload: &Payload) -> Payload {
 mod tests {
     use super::super::{Instance, Invocation, Reply};
     use super::*;
-    use marline_core::account::Grant;
-    use marline_core::id::{ObjectId, TaskId};
+    use marline_core::id::{Attempt, ObjectId, TaskId};
     use marline_core::spec::Target;
 
     /// A program for which code is complete if it begins with the function's name.
@@ -129,7 +127,7 @@ mod tests {
         }
     }
 
-    fn task(function: &str, code: Payload) -> Command {
+    fn task(function: &str, code: Payload) -> ExecutorCommand {
         let spec = TaskSpec {
             id: TaskId::from_u128(1),
             target: Target::Function(function.into()),
@@ -141,11 +139,12 @@ mod tests {
             options: Arc::default(),
         };
         let values = vec![Payload::raw("argument").into(), code.into()];
-        Command::Run { spec: Arc::new(spec), attempt: Attempt(1), values, grant: Grant::default() }
+        let (spec, attempt, gpus) = (Arc::new(spec), Attempt(1), Vec::new());
+        ExecutorCommand::RunTask { spec, attempt, values, gpus }
     }
 
-    fn code(command: &Command) -> Payload {
-        let Command::Run { values, .. } = command else { panic!("it is a task") };
+    fn code(command: &ExecutorCommand) -> Payload {
+        let ExecutorCommand::RunTask { values, .. } = command else { panic!("it is a task") };
         values[1].payload.clone()
     }
 
@@ -188,7 +187,7 @@ mod tests {
         let sent = SentCode::default();
         for _ in 0..2 {
             let mut command = task("f", Payload::raw("the last argument"));
-            let Command::Run { spec, .. } = &mut command else { unreachable!() };
+            let ExecutorCommand::RunTask { spec, .. } = &mut command else { unreachable!() };
             Arc::make_mut(spec).args.encoding = Encoding::MessagePack;
             sent.leave_out(&mut command);
             assert_eq!(code(&command), Payload::raw("the last argument"));

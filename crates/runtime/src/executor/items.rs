@@ -7,7 +7,7 @@
 //! For the consumer's side see `stream.rs`.
 
 use super::process::Waiter;
-use super::run::{ExecutorReport, ReportFn, bounded_value};
+use super::run::{ReportFn, bounded_value};
 use super::waiting::wait_lending_cpu;
 use crate::object_store::ObjectStoreHandle;
 use marline_core::error::{Error, Ran};
@@ -15,6 +15,7 @@ use marline_core::id::ObjectId;
 use marline_core::message::AttemptId;
 use marline_core::payload::{Payload, Value};
 use marline_core::spec::MAX_ITEMS;
+use marline_wire::executor::ExecutorReport;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
@@ -48,7 +49,7 @@ struct ProducerShared {
     objects: Option<ObjectStoreHandle>,
     /// Whether large items are saved where they outlive the node.
     durable: bool,
-    tell: ReportFn,
+    report: ReportFn,
 }
 
 impl Drop for ProducerShared {
@@ -105,7 +106,7 @@ impl ItemProducer {
         room: Arc<ItemWindow>,
         objects: Option<ObjectStoreHandle>,
         durable: bool,
-        tell: ReportFn,
+        report: ReportFn,
     ) -> ItemProducer {
         let (given, objects) =
             (AtomicU32::new(0), objects.map(ObjectStoreHandle::allocating_ahead));
@@ -116,7 +117,7 @@ impl ItemProducer {
             room,
             objects,
             durable,
-            tell,
+            report,
         }))
     }
 
@@ -180,7 +181,7 @@ impl ItemProducer {
 
     /// Yields the next item. The caller has asked for room before.
     pub fn yield_item(&self, value: Value) -> Result<(), Error> {
-        let ProducerShared { attempt, given, objects, durable, tell, .. } = &*self.0;
+        let ProducerShared { attempt, given, objects, durable, report, .. } = &*self.0;
         self.has_room()?;
         let index = given.load(Ordering::Relaxed);
         if index == MAX_ITEMS {
@@ -193,7 +194,7 @@ impl ItemProducer {
             Some(objects) => kept(objects, ObjectId::item(attempt.task, index), *durable, value)?,
         };
         given.store(index + 1, Ordering::Relaxed);
-        tell(ExecutorReport::Yielded { attempt: *attempt, index, value });
+        report(ExecutorReport::Yielded { task: attempt.task, index, value });
         Ok(())
     }
 
@@ -236,11 +237,11 @@ mod tests {
     fn items(most: u32) -> (ItemProducer, Arc<ItemWindow>, Arc<AtomicUsize>) {
         let (room, said) = (Arc::<ItemWindow>::default(), Arc::<AtomicUsize>::default());
         let count = said.clone();
-        let tell: ReportFn = Arc::new(move |_| {
+        let report: ReportFn = Arc::new(move |_| {
             count.fetch_add(1, Ordering::Relaxed);
         });
         let attempt = AttemptId { task: TaskId::from_u128(1), attempt: Attempt(1) };
-        (ItemProducer::new(attempt, most, room.clone(), None, false, tell), room, said)
+        (ItemProducer::new(attempt, most, room.clone(), None, false, report), room, said)
     }
 
     #[test]

@@ -31,10 +31,9 @@ use super::code::SentCode;
 use super::lifeline::Lifeline;
 use super::log::{Logs, OutputSource};
 use super::memory;
-use super::run::Command;
+use super::run::source;
 use super::stderr_forwarding::StderrForwarding;
 use super::urgent_message::UrgentMessage;
-use super::wire::encode_command;
 use crate::net::io;
 use crate::node::Node;
 use crate::object_store::ObjectStore;
@@ -45,6 +44,7 @@ use marline_core::error::{Error, Ran};
 use marline_core::message::SystemLimit;
 use marline_core::object_store;
 use marline_core::worker::{Event, ExecutorId};
+use marline_wire::executor::ExecutorCommand;
 use output_reader::{OutputReader, Pipes};
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 use rustix::process::{Pid, Signal, kill_process_group};
@@ -158,15 +158,15 @@ impl ProcessHandle {
     }
 
     /// Sends a command. Does not block: bytes without room in the socket are sent later.
-    pub fn send(&self, mut command: Command) {
+    pub fn send(&self, mut command: ExecutorCommand) {
         if let Some(sent) = &self.shared.sent_code {
             sent.leave_out(&mut command);
         }
-        let source = command.source().zip(WorkLabel::of(&command));
+        let source = source(&command).zip(WorkLabel::of(&command));
         if source.is_some() {
             *self.shared.source.lock().expect("nothing panics under it") = source;
         }
-        self.shared.write(&self.shared.commands, &encode_command(command));
+        self.shared.write(&self.shared.commands, &command.encode());
     }
 
     pub fn ask(&self, ask: UrgentMessage) {

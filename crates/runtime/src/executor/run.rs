@@ -1,5 +1,5 @@
 //! Runs user code: one task after the other, or an actor and its calls. An executor that is a
-//! thread and one that is a process use the same [`Runner`]. The function `tell` takes its reports
+//! thread and one that is a process use the same [`Runner`]. The function `report` takes its reports
 //! to the worker.
 
 use super::arguments;
@@ -7,12 +7,11 @@ use super::items::{ItemProducer, ItemWindow};
 use super::thread::on_some_thread;
 use super::urgent_message::UrgentMessage;
 use super::waiting::CurrentWait;
-use super::{Context, Instance, Invocation, Program, Reply, Teller, with_context};
+use super::{Context, Instance, Invocation, Program, Reply, Reporter, with_context};
 use crate::net::MAX_MESSAGE_BYTES;
 use crate::node::{SESSIONS_LOST, SESSIONS_LOST_AT_JOIN};
 use crate::object_store::ObjectStoreHandle;
 use marline_channel::{CancelToken, oneshot};
-use marline_core::account::Grant;
 use marline_core::error::{Error, ErrorKind, Failure, Ran};
 use marline_core::id::{ActorEpoch, ActorId, Attempt, ObjectId, TaskId};
 use marline_core::message;
@@ -21,6 +20,7 @@ use marline_core::output::OutputSource;
 use marline_core::payload::{Outcome, Payload, Value};
 use marline_core::spec::{ActorSpec, Budget, MAX_CHECKPOINT_BYTES, SAVE_METHOD, TaskSpec};
 use marline_core::worker::UserCodeResult;
+use marline_wire::executor::{ExecutorCommand, ExecutorReport};
 use std::cell::Cell;
 use std::collections::{BTreeMap, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -31,79 +31,17 @@ use std::time::Instant;
 /// The most bytes of results: the message limit, less 1 MiB for the fields around them.
 const MAX_RESULT_BYTES: usize = MAX_MESSAGE_BYTES - (1 << 20);
 
-/// A command to an executor.
-#[derive(Clone, Debug)]
-pub(crate) enum Command {
-    Run {
-        spec: Arc<TaskSpec>,
-        attempt: Attempt,
-        values: Vec<Value>,
-        grant: Grant,
-    },
-    Construct {
-        spec: Arc<ActorSpec>,
-        epoch: ActorEpoch,
-        values: Vec<Value>,
-        grant: Grant,
-        checkpoints: Vec<Payload>,
-    },
-    Call {
-        spec: Arc<TaskSpec>,
-        attempt: Attempt,
-        values: Vec<Value>,
-    },
-}
-
-impl Command {
-    /// Returns the source of what is printed from this command on, if the command changes that.
-    pub fn source(&self) -> Option<OutputSource> {
-        match self {
-            Command::Run { spec, attempt, .. } => {
-                Some(OutputSource::Task(AttemptId { task: spec.id, attempt: *attempt }))
-            }
-            Command::Construct { spec, epoch, .. } => {
-                Some(OutputSource::Actor(message::Instance { actor: spec.id, epoch: *epoch }))
-            }
-            Command::Call { .. } => None, // The output belongs to the call's actor.
+/// Returns the source of what an executor prints from this command on, if the command changes that.
+pub(super) fn source(command: &ExecutorCommand) -> Option<OutputSource> {
+    match command {
+        ExecutorCommand::RunTask { spec, attempt, .. } => {
+            Some(OutputSource::Task(AttemptId { task: spec.id, attempt: *attempt }))
         }
+        ExecutorCommand::ConstructActor { spec, epoch, .. } => {
+            Some(OutputSource::Actor(message::Instance { actor: spec.id, epoch: *epoch }))
+        }
+        ExecutorCommand::CallMethod { .. } => None, // The output belongs to the call's actor.
     }
-}
-
-/// What an executor reports to its worker.
-#[derive(Debug)]
-pub(crate) enum ExecutorReport {
-    RunEnded {
-        attempt: AttemptId,
-        end: UserCodeResult,
-    },
-    /// The arguments of a task could not be brought to the executor.
-    InputsUnavailable {
-        attempt: AttemptId,
-        error: Error,
-    },
-    Constructed {
-        instance: message::Instance,
-        result: Result<(), Error>,
-    },
-    CallFinished {
-        attempt: AttemptId,
-        end: UserCodeResult,
-    },
-    /// User code yielded an item.
-    Yielded {
-        attempt: AttemptId,
-        index: u32,
-        value: Value,
-    },
-    /// The actor ends itself: it starts no more calls.
-    Exited {
-        instance: message::Instance,
-    },
-    /// User code waits for other work, or does so no longer.
-    Blocked {
-        attempt: AttemptId,
-        blocked: bool,
-    },
 }
 
 /// Ends the executor: its user code failed with this error after its session was lost.
@@ -248,7 +186,7 @@ impl RunningTasks {
 #[derive(Clone)]
 pub(crate) struct Runner {
     program: Arc<dyn Program>,
-    tell: ReportFn,
+    report: ReportFn,
     running: RunningTasks,
     /// The object store for large values.
     objects: Option<ObjectStoreHandle>,
@@ -280,10 +218,10 @@ impl Runner {
         program: Arc<dyn Program>,
         running: RunningTasks,
         objects: Option<ObjectStoreHandle>,
-        tell: ReportFn,
+        report: ReportFn,
     ) -> Runner {
         let (exited, arrived) = (Arc::default(), Instant::now());
-        Runner { program, tell, running, objects, actor: None, exited, cut_off: None, arrived }
+        Runner { program, report, running, objects, actor: None, exited, cut_off: None, arrived }
     }
 
     /// Makes this executor end if user code fails after the session of its process was lost. The
@@ -311,29 +249,31 @@ impl Runner {
 
     /// Carries out a command, and reports how it ended. Concurrent calls of an actor run on threads
     /// of their own.
-    pub fn handle(&mut self, command: Command, arrived: Instant) {
+    pub fn handle(&mut self, command: ExecutorCommand, arrived: Instant) {
         self.arrived = arrived;
         match command {
-            Command::Run { spec, attempt, values, grant } => {
+            ExecutorCommand::RunTask { spec, attempt, values, gpus } => {
                 let program = self.program.clone();
-                let place = ActorAndGpus { actor: None, gpus: grant.gpus.into() };
+                let place = ActorAndGpus { actor: None, gpus: gpus.into() };
                 let began = Cell::new(false);
                 let end = self.guarded(&spec, attempt, place, values, |call| {
                     began.set(true);
                     program.run(call)
                 });
-                let attempt = AttemptId { task: spec.id, attempt };
-                (self.tell)(match end.outcome {
+                let task = spec.id;
+                (self.report)(match end.outcome {
                     Err(error) if !began.get() && error.kind() == ErrorKind::Unavailable => {
-                        ExecutorReport::InputsUnavailable { attempt, error }
+                        ExecutorReport::InputsUnavailable { task, error }
                     }
-                    _ => ExecutorReport::RunEnded { attempt, end },
+                    _ => ExecutorReport::TaskEnded { task, end },
                 });
             }
-            Command::Construct { spec, epoch, values, grant, checkpoints } => {
-                self.construct(&spec, epoch, values, grant, &checkpoints);
+            ExecutorCommand::ConstructActor { spec, epoch, values, gpus, checkpoints } => {
+                self.construct(&spec, epoch, values, gpus.into(), &checkpoints);
             }
-            Command::Call { spec, attempt, values } => self.call(spec, attempt, values),
+            ExecutorCommand::CallMethod { spec, attempt, values } => {
+                self.call(spec, attempt, values);
+            }
         }
     }
 
@@ -342,14 +282,12 @@ impl Runner {
         spec: &ActorSpec,
         epoch: ActorEpoch,
         values: Vec<Value>,
-        grant: Grant,
+        gpus: Arc<[u32]>,
         checkpoints: &[Payload],
     ) {
         let (name, args) = (spec.class.clone(), spec.args.clone());
-        let gpus: Arc<[u32]> = grant.gpus.into();
-        let gpus_of = gpus.clone();
         let mut invocation =
-            Invocation { name, args, values, returns: 0, items: None, gpus: gpus_of };
+            Invocation { name, args, values, returns: 0, items: None, gpus: gpus.clone() };
         let made = arguments::open(self.objects.as_ref(), &mut invocation)
             .and_then(|()| self.make(&invocation, checkpoints));
         let result = made.map(|instance| {
@@ -359,8 +297,7 @@ impl Runner {
             let restarts = spec.options.max_restarts != Budget::Times(0);
             self.actor = Some(Actor { instance, id, epoch, gpus, concurrent, saved, restarts });
         });
-        let instance = message::Instance { actor: spec.id, epoch };
-        (self.tell)(ExecutorReport::Constructed { instance, result });
+        (self.report)(ExecutorReport::Constructed { result });
     }
 
     /// Constructs an instance from the newest checkpoint that can be loaded.
@@ -398,7 +335,7 @@ impl Runner {
             return self.call_now(&actor, &spec, attempt, values);
         }
         let runner = self.clone();
-        let attempt_of = AttemptId { task: spec.id, attempt };
+        let id = spec.id;
         let call = move || runner.call_now(&actor, &spec, attempt, values);
         if let Err(error) = on_some_thread(Box::new(call)) {
             let error = Error::exhausted(format!(
@@ -406,7 +343,7 @@ impl Runner {
                  max_concurrency too large for its memory?"
             ));
             let end = UserCodeResult { outcome: Err(error), still_held: Vec::new() };
-            (self.tell)(ExecutorReport::CallFinished { attempt: attempt_of, end });
+            (self.report)(ExecutorReport::CallEnded { call: id, end });
         }
     }
 
@@ -418,10 +355,7 @@ impl Runner {
             exits = reply.as_ref().is_ok_and(|reply| reply.exits);
             reply
         });
-        (self.tell)(ExecutorReport::CallFinished {
-            attempt: AttemptId { task: spec.id, attempt },
-            end,
-        });
+        (self.report)(ExecutorReport::CallEnded { call: spec.id, end });
         if exits {
             self.exit(actor);
         }
@@ -431,13 +365,12 @@ impl Runner {
     fn exit(&self, actor: &Actor) {
         self.exited.store(true, Ordering::Release);
         actor.instance.exit();
-        let instance = message::Instance { actor: actor.id, epoch: actor.epoch };
-        (self.tell)(ExecutorReport::Exited { instance });
+        (self.report)(ExecutorReport::ActorExited);
     }
 
     /// Starts a call that ends later.
     fn begin(&self, actor: &Actor, spec: &TaskSpec, attempt: Attempt, values: Vec<Value>) {
-        let (task, tell, running) = (spec.id, self.tell.clone(), self.running.clone());
+        let (task, report, running) = (spec.id, self.report.clone(), self.running.clone());
         let lost_before = SESSIONS_LOST_AT_JOIN.load(Ordering::Relaxed);
         let (context, mut invocation) = self.prepare(spec, attempt, actor.place(), values);
         let items = invocation.items.clone();
@@ -453,7 +386,7 @@ impl Runner {
                 .and_then(|reply| runner.store_large_results(task, &method, durable, reply));
             let end = call_end(kept.and_then(bounded), items.as_ref());
             runner.check_cut_off(lost_before, &end.outcome);
-            tell(ExecutorReport::CallFinished { attempt: AttemptId { task, attempt }, end });
+            report(ExecutorReport::CallEnded { call: task, end });
             if exits {
                 runner.exit(&actor_of);
             }
@@ -487,12 +420,12 @@ impl Runner {
         let TaskControls { cancel, stops_all, waiting, room } = self.running.begin(spec.id);
         let tried = AttemptId { task: spec.id, attempt };
         let items = spec.stream_window.map(|most| {
-            let (objects, tell) = (self.objects.clone(), self.tell.clone());
-            ItemProducer::new(tried, most, room, objects, spec.options.durable, tell)
+            let (objects, report) = (self.objects.clone(), self.report.clone());
+            ItemProducer::new(tried, most, room, objects, spec.options.durable, report)
         });
         let ActorAndGpus { actor, gpus } = place;
         let (actor, actor_epoch) = actor.unzip();
-        let tell = Teller(self.tell.clone());
+        let report = Reporter(self.report.clone());
         let (name, task) = (spec.target.name().clone(), spec.id);
         let deadline = spec.options.timeout.and_then(|timeout| self.arrived.checked_add(timeout));
         let context = Context {
@@ -506,7 +439,7 @@ impl Runner {
             cancel,
             stops_all,
             waiting,
-            tell,
+            report,
         };
         let (args, returns) = (spec.args.clone(), spec.returns);
         (context, Invocation { name, args, values, returns, items, gpus })
@@ -702,8 +635,9 @@ mod tests {
         drop(theirs);
         let objects = ObjectStoreHandle::elsewhere(ObjectStoreClient::new(ours));
         let (reports, received) = std::sync::mpsc::channel();
-        let tell = Arc::new(move |report| reports.send(report).unwrap());
-        let mut runner = Runner::new(Arc::new(Calls), RunningTasks::default(), Some(objects), tell);
+        let report = Arc::new(move |report| reports.send(report).unwrap());
+        let mut runner =
+            Runner::new(Arc::new(Calls), RunningTasks::default(), Some(objects), report);
         let spec = Arc::new(TaskSpec {
             id: TaskId::from_u128(1),
             target: Target::Function("f".into()),
@@ -715,9 +649,9 @@ mod tests {
             options: Arc::default(),
         });
         let mut run = |payload: Payload| {
-            let (spec, grant) = (spec.clone(), Grant::default());
+            let (spec, gpus) = (spec.clone(), Vec::new());
             let (attempt, values) = (Attempt(1), vec![payload.into()]);
-            runner.handle(Command::Run { spec, attempt, values, grant }, Instant::now());
+            runner.handle(ExecutorCommand::RunTask { spec, attempt, values, gpus }, Instant::now());
             received.recv().unwrap()
         };
         let stored = Payload::default().stored_as(ObjectId::of(TaskId::from_u128(2), 0));
@@ -725,7 +659,8 @@ mod tests {
         assert!(matches!(said, ExecutorReport::InputsUnavailable { .. }), "{said:?}");
         // An error of user code is the task's own.
         let said = run(Payload::default());
-        let ExecutorReport::RunEnded { end: UserCodeResult { outcome: Err(error), .. }, .. } = said
+        let ExecutorReport::TaskEnded { end: UserCodeResult { outcome: Err(error), .. }, .. } =
+            said
         else {
             panic!("{said:?}")
         };
@@ -789,8 +724,8 @@ mod tests {
                 stream_window: None,
                 options: Arc::default(),
             });
-            let (attempt, values, grant) = (Attempt(1), Vec::new(), Grant::default());
-            runner.handle(Command::Run { spec, attempt, values, grant }, Instant::now());
+            let (attempt, values, gpus) = (Attempt(1), Vec::new(), Vec::new());
+            runner.handle(ExecutorCommand::RunTask { spec, attempt, values, gpus }, Instant::now());
             assert_eq!(ended.load(Ordering::Relaxed), expected, "{args}");
         }
     }

@@ -1,14 +1,15 @@
 //! Executors on threads of this process. A thread cannot be killed: one that ignores a cancellation
 //! is abandoned, and its result is dropped. Users who need more run executors as processes.
 
-use super::Program;
-use super::run::{Command, ExecutorReport, Runner, RunningTasks};
+use super::run::{Runner, RunningTasks};
 use super::urgent_message::UrgentMessage;
+use super::{Program, event};
 use crate::node::Node;
 use crate::object_store::ObjectStoreHandle;
 use marline_channel::{Receiver, Sender, rendezvous, unbounded};
 use marline_core::error::{Error, Ran};
 use marline_core::worker::{Event, ExecutorId};
+use marline_wire::executor::ExecutorCommand;
 use std::sync::{Arc, OnceLock, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -60,7 +61,7 @@ impl ThreadStart {
 
 /// The worker's handle of an executor. Dropping it ends the executor when it is idle.
 pub(crate) struct ThreadHandle {
-    commands: Sender<Command>,
+    commands: Sender<ExecutorCommand>,
     running: RunningTasks,
 }
 
@@ -76,13 +77,13 @@ impl ThreadHandle {
     ) -> (ThreadHandle, ThreadStart) {
         let (commands, inbox) = unbounded();
         let running = RunningTasks::default();
-        let output_reader = node.clone();
-        let tell = move |report| {
-            if let Some(node) = output_reader.upgrade() {
+        let node_of = node.clone();
+        let report = move |report| {
+            if let Some(node) = node_of.upgrade() {
                 node.deliver_executor_event(worker, event(executor, report));
             }
         };
-        let mut runner = Runner::new(program, running.clone(), objects, Arc::new(tell));
+        let mut runner = Runner::new(program, running.clone(), objects, Arc::new(report));
         let run = move || {
             while let Ok(command) = inbox.recv().wait() {
                 runner.handle(command, Instant::now());
@@ -92,7 +93,7 @@ impl ThreadHandle {
         (ThreadHandle { commands, running }, start)
     }
 
-    pub fn send(&self, command: Command) {
+    pub fn send(&self, command: ExecutorCommand) {
         // This fails only if the thread is gone, which ends only after this handle.
         let _ = self.commands.try_send(command);
     }
@@ -104,29 +105,5 @@ impl ThreadHandle {
     /// Abandons the executor: asks its work to stop, and ignores its reports.
     pub fn abandon(self) {
         self.running.interrupt_all();
-    }
-}
-
-/// Translates a report of an executor into an event for the worker's machine.
-pub(super) fn event(executor: ExecutorId, report: ExecutorReport) -> Event {
-    match report {
-        ExecutorReport::RunEnded { attempt, end } => {
-            Event::TaskEnded { executor, task: attempt.task, end }
-        }
-        ExecutorReport::InputsUnavailable { attempt, error } => {
-            Event::InputsUnavailable { executor, task: attempt.task, error }
-        }
-        ExecutorReport::Constructed { instance: _, result } => {
-            Event::Constructed { executor, result }
-        }
-        ExecutorReport::CallFinished { attempt, end } => {
-            Event::CallEnded { executor, call: attempt.task, end }
-        }
-        ExecutorReport::Yielded { attempt, index, value } => {
-            Event::Yielded { executor, task: attempt.task, index, value }
-        }
-        ExecutorReport::Exited { instance: _ } => Event::ActorExited { executor },
-        ExecutorReport::Blocked { attempt: _, blocked: true } => Event::Blocked { executor },
-        ExecutorReport::Blocked { attempt: _, blocked: false } => Event::Resumed { executor },
     }
 }

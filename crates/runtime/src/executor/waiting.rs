@@ -2,10 +2,9 @@
 //! waiting task.
 
 use super::process::Waiter;
-use super::run::ExecutorReport;
-use super::{Teller, context};
+use super::{Reporter, context};
 use marline_core::Error;
-use marline_core::message::AttemptId;
+use marline_wire::executor::ExecutorReport;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::task::{self, Poll, Wake, Waker};
 use std::time::{Duration, Instant};
@@ -59,15 +58,14 @@ impl CurrentWait {
 /// [`BlockingWait::error`] says so.
 pub fn wait_lending_cpu<R>(wait: impl FnOnce(&BlockingWait) -> R) -> R {
     let Some(context) = context() else { return wait(&BlockingWait::default()) };
-    let attempt = AttemptId { task: context.task, attempt: context.attempt };
-    let Teller(tell) = context.tell;
+    let Reporter(report) = context.report;
     // A signal handler may wait while its task waits.
     let this = BlockingWait::default();
     let outer = context.waiting.now().replace(this.clone());
-    tell(ExecutorReport::Blocked { attempt, blocked: true });
+    report(ExecutorReport::Blocked);
     let result = wait(&this);
     *context.waiting.now() = outer;
-    tell(ExecutorReport::Blocked { attempt, blocked: false });
+    report(ExecutorReport::Resumed);
     result
 }
 

@@ -12,12 +12,12 @@ mod object;
 mod session;
 mod task;
 
+use super::status::to_status;
+use crate::net::services::control_server::Control;
 use crate::node::Node;
-use crate::wire::convert::to_status;
-use crate::wire::v1;
-use crate::wire::v1::control_server::Control;
-use crate::wire::wall_clock::WallClock;
 use marline_core::error::{Error, Ran};
+use marline_wire::v1;
+use marline_wire::wall_clock::WallClock;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 use tonic::{Request, Response, Status};

@@ -7,18 +7,19 @@ use super::frame_connection::{FrameConnection, Socket};
 use super::handshake::ConnectionKind;
 use super::outbox::SendPriority;
 use super::reader::LinkReader;
+use super::status::from_status;
 use super::{CONNECTION_WINDOW_BYTES, KEEP_ALIVE, MAX_MESSAGE_BYTES, STREAM_WINDOW_BYTES, io};
+use crate::net::services::links_client::LinksClient;
 use crate::node::{JoinDecision, LinkId, Membership, Node, Shell};
-use crate::process_identity::ProcessIdentity;
+use crate::process_identity::{can_be_seen, is_dead};
 use crate::upstream::FoundController;
-use crate::wire::convert::{decode_joined, encode_join, from_status};
-use crate::wire::frame::Frame;
-use crate::wire::join::{Join, Joined};
-use crate::wire::v1::links_client::LinksClient;
 use hyper_util::rt::TokioIo;
 use marline_core::error::{Error, ErrorKind, Ran};
 use marline_core::id::Session;
 use marline_core::time::Time;
+use marline_wire::convert::{decode_joined, encode_join};
+use marline_wire::frame::Frame;
+use marline_wire::join::{Join, Joined, ProcessIdentity};
 use std::io;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, Weak};
@@ -145,7 +146,7 @@ async fn stay(
             Ok(joined) => {
                 pause = FIRST_PAUSE;
                 let session = joined.session;
-                let controller = joined.process.clone().filter(ProcessIdentity::can_be_seen);
+                let controller = joined.process.clone().filter(can_be_seen);
                 let Some(node_) = node.upgrade() else { return };
                 let (cluster, epoch) = (joined.cluster, joined.controller_epoch);
                 membership.secret.joined(ClusterIdentity { cluster, epoch });
@@ -210,10 +211,8 @@ async fn request_join(
     membership: &Membership,
     request: u64,
 ) -> Result<Joined, ConnectError> {
-    let join = encode_join(Join {
-        process: membership.process.clone(),
-        ..Join::new(membership.session_id, request, membership.role.clone())
-    });
+    let (role, process) = (membership.role.clone(), membership.process.clone());
+    let join = encode_join(Join::new(membership.session_id, request, role, process));
     let reply = client.join(join).await.map_err(|status| {
         ConnectError::of_transport(address, &status)
             .unwrap_or_else(|| ConnectError::from_reply(from_status(status)))
@@ -289,7 +288,7 @@ async fn keep_connected(
                 pause = FIRST_PAUSE;
             }
         }
-        if controller.as_ref().is_some_and(ProcessIdentity::is_dead)
+        if controller.as_ref().is_some_and(is_dead)
             && let Some(node) = node.upgrade()
         {
             node.controller_died(me);

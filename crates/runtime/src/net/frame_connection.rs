@@ -8,15 +8,14 @@
 //! a thread that writes. One read hands over all bytes that have arrived. Acknowledgements, and
 //! messages that no process waits for, leave with the next message, or after [`LAZY`].
 
+use super::KEEP_ALIVE;
 use super::credentials::{ClusterIdentity, Token};
 use super::handshake::{self, AUTHENTICATE_WITHIN, ConnectionKind};
 use super::outbox::{Outbox, Shared};
 use super::transfer;
-use super::{KEEP_ALIVE, MAX_MESSAGE_BYTES};
-use crate::wire::v1;
-use bytes::{Buf, BufMut, BytesMut};
-use marline_core::error::Error;
-use prost::Message as _;
+use bytes::{Buf, BytesMut};
+use marline_wire::length_prefix::{next_frames, put_frames};
+use marline_wire::v1;
 use rustix::net::{RecvFlags, Shutdown, shutdown, sockopt};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -226,7 +225,7 @@ impl FrameWriter {
                 }
             }
             match outbox.take() {
-                Some(frames) => put(&frames, &mut rest),
+                Some(frames) => put_frames(&frames, &mut rest),
                 None => return true,
             }
         }
@@ -246,13 +245,6 @@ impl FrameWriter {
     pub(super) fn is_lazy(&self) -> bool {
         self.lazy.load(Ordering::Acquire)
     }
-}
-
-fn put(frames: &v1::Frames, into: &mut BytesMut) {
-    let length = frames.encoded_len();
-    into.reserve(length + 4);
-    into.put_u32(u32::try_from(length).expect("batches are bounded far below 4 GiB"));
-    frames.encode(into).expect("there is room");
 }
 
 /// One connection, with its writer and its read buffer.
@@ -289,7 +281,7 @@ impl FrameConnection {
 
     async fn first_message(&mut self) -> Option<Vec<v1::Frame>> {
         loop {
-            if let Some(frames) = self.next_message().ok()? {
+            if let Some(frames) = next_frames(&mut self.read).ok()? {
                 return Some(frames);
             }
             self.read_more().await?;
@@ -307,27 +299,6 @@ impl FrameConnection {
                 Err(_) => return None,
             }
         }
-    }
-
-    /// Decodes the next message if all of it has arrived.
-    fn next_message(&mut self) -> Result<Option<Vec<v1::Frame>>, Error> {
-        if self.read.len() < 4 {
-            return Ok(None);
-        }
-        let length = (&self.read[..4]).get_u32() as usize;
-        if length > MAX_MESSAGE_BYTES {
-            return Err(Error::too_large(format!(
-                "a message has {length} bytes, the limit is {MAX_MESSAGE_BYTES} (MAX_MESSAGE_BYTES)"
-            )));
-        }
-        if self.read.len() < 4 + length {
-            self.read.reserve(4 + length - self.read.len());
-            return Ok(None);
-        }
-        self.read.advance(4);
-        let frames = v1::Frames::decode(self.read.split_to(length).freeze());
-        let frames = frames.map_err(|error| Error::invalid(format!("invalid frames: {error}")))?;
-        Ok(Some(frames.frames))
     }
 
     pub fn outbox(&self) -> Outbox {
@@ -359,7 +330,7 @@ impl FrameConnection {
                         return;
                     }
                     loop {
-                        match self.next_message() {
+                        match next_frames(&mut self.read) {
                             Ok(Some(frames)) => {
                                 if !listener.received(frames) {
                                     return;

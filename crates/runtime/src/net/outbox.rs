@@ -7,9 +7,9 @@
 //!   up.
 
 use super::frame_connection::FrameWriter;
-use crate::wire::frame::Frame;
-use crate::wire::v1;
 use marline_core::Error;
+use marline_wire::frame::Frame;
+use marline_wire::v1;
 use std::collections::VecDeque;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard};

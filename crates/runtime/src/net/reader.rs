@@ -3,11 +3,12 @@
 use super::frame_connection::{FrameConnection, FrameHandler};
 use super::outbox::Outbox;
 use crate::node::{LinkId, Node};
-use crate::process_identity::ProcessIdentity;
-use crate::wire::frame::Direction;
-use crate::wire::v1;
+use crate::process_identity::is_dead;
 use marline_core::error::{Error, Ran};
 use marline_core::id::Session;
+use marline_wire::frame::Direction;
+use marline_wire::join::ProcessIdentity;
+use marline_wire::v1;
 use std::sync::Weak;
 use std::time::Duration;
 use tokio_stream::StreamExt;
@@ -113,7 +114,7 @@ async fn watch_process_exit(node: Weak<Node>, session: Session, process: Process
         if !node.is_cut_off(session) {
             return;
         }
-        if process.is_dead() {
+        if is_dead(&process) {
             return node.process_died(session, format!("process {} is gone", process.pid));
         }
         drop(node);

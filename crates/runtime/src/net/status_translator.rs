@@ -3,7 +3,7 @@
 //! never reaches an operation.
 
 use super::MAX_MESSAGE_BYTES;
-use crate::wire::convert::to_status;
+use super::status::to_status;
 use marline_core::Error;
 use std::convert::Infallible;
 use std::task::{Context, Poll};

@@ -26,13 +26,12 @@ use super::credentials::Token;
 use super::handshake::{self, AUTHENTICATE_WITHIN, ConnectionKind};
 use super::upload;
 use crate::object_store::{DataVersion, ObjectStore};
-use crate::wire::v1;
 use bytes::{Buf, BufMut, BytesMut};
 use marline_core::error::{Error, ErrorKind, Ran};
 use marline_core::id::{ObjectId, TaskId};
 use marline_core::message::CopyLocation;
 use marline_objects::checksum;
-use prost::Message;
+use marline_wire::convert::{decode_error, encode_error};
 use rustix::net::sockopt;
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
@@ -244,7 +243,7 @@ fn answer_all(store: &ObjectStore, stream: &mut BlockingSocket) -> io::Result<()
 
 /// Sends an error as the answer.
 pub(super) fn write_error(stream: &mut BlockingSocket, error: Error) -> io::Result<()> {
-    let error = v1::Error::from(error.bounded()).encode_to_vec();
+    let error = encode_error(&error.bounded());
     let mut answer = BytesMut::new();
     answer.put_u8(1);
     answer.put_u32(error.len() as u32);
@@ -259,8 +258,8 @@ pub(super) fn read_error(stream: &mut BlockingSocket) -> io::Result<Error> {
     let len = (u32::from_be_bytes(len) as usize).min(MAX_ERROR_BYTES);
     let mut error = vec![0; len];
     stream.read_exact(&mut error)?;
-    let error = v1::Error::decode(&error[..]).ok().and_then(|error| error.try_into().ok());
-    Ok(error.unwrap_or_else(|| Error::internal("received an error that cannot be decoded")))
+    let error = decode_error(&error);
+    Ok(error.unwrap_or_else(|_| Error::internal("received an error that cannot be decoded")))
 }
 
 /// Fails if the peer is another user: shared memory is only for the user of this process.

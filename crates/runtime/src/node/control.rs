@@ -4,9 +4,6 @@
 use super::{Node, NodeState, Shell};
 use crate::executor::log::Logs;
 use crate::node::remote::Membership;
-use crate::wire::convert::control::{Detail, encode_task};
-use crate::wire::v1;
-use crate::wire::wall_clock::WallClock;
 use marline_core::Error;
 use marline_core::controller::{Controller, Effect, Role, TaskFilter, WorkerInfo};
 use marline_core::error::Ran;
@@ -14,6 +11,9 @@ use marline_core::id::{ActorId, ClusterId, IdPrefix, Session, TaskId};
 use marline_core::resources::Resources;
 use marline_core::time::Time;
 use marline_core::worker::{WorkerActorStatus, WorkerTaskStatus};
+use marline_wire::convert::control::{Detail, encode_task};
+use marline_wire::v1;
+use marline_wire::wall_clock::WallClock;
 use std::sync::Arc;
 use std::time::Duration;
 

@@ -3,14 +3,14 @@
 
 use super::links::{LinkEnd, LinkId};
 use super::{DeferredAction, NodeState, Shell, Todo};
-use crate::wire::frame::Frame;
-use crate::wire::message::Message;
 use marline_core::client;
 use marline_core::controller::{Effect, Event};
 use marline_core::id::Session;
 use marline_core::lease::LeaseTerms;
 use marline_core::time::Time;
 use marline_core::worker;
+use marline_wire::frame::Frame;
+use marline_wire::message::Message;
 
 impl NodeState {
     pub(super) fn controller_event(&mut self, now: Time, event: Event) {

@@ -7,8 +7,6 @@ use super::DeferredAction;
 use super::output::OutputInFlight;
 use super::{NodeState, Shell, Todo};
 use crate::net::outbox::{Outbox, SendPriority};
-use crate::wire::frame::{Direction, Frame};
-use crate::wire::message::Message;
 use marline_core::client;
 use marline_core::controller;
 use marline_core::error::Error;
@@ -16,6 +14,8 @@ use marline_core::id::Session;
 use marline_core::link::{Incarnation, Link, LinkEffect, Packet};
 use marline_core::message::{AttemptId, FromClient, FromWorker, ToClient, ToHost};
 use marline_core::worker;
+use marline_wire::frame::{Direction, Frame};
+use marline_wire::message::Message;
 
 /// This process's end of a link.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]

@@ -4,11 +4,11 @@
 //! without room is dropped and its lines are counted. The next message that gets through carries
 //! the count. If none follows, a message of its own carries the count when there is room again.
 
-use crate::wire::message::Message;
 use marline_channel::{Builder, ErrorKind, Receiver, Sender};
 use marline_core::link::Link;
 use marline_core::message::{FromWorker, ToClient};
 use marline_core::output::{AttributedOutput, PrintedLines};
+use marline_wire::message::Message;
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
@@ -156,17 +156,21 @@ impl OutputReceiver {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::wire::convert::sample;
+    use marline_core::id::{Attempt, TaskId};
     use marline_core::link::{Incarnation, Packet};
-    use marline_core::output::OutputSource;
+    use marline_core::message::AttemptId;
+    use marline_core::output::{OutputSource, StdStream};
+
+    const TASK: OutputSource =
+        OutputSource::Task(AttemptId { task: TaskId::from_u128(1), attempt: Attempt(1) });
+
+    fn printed(text: &str) -> PrintedLines {
+        let text = Some(text.into());
+        PrintedLines { pid: 1234, stream: StdStream::Err, text, dropped: 0, missed: 0 }
+    }
 
     fn message(text: &str) -> Message {
-        let output =
-            PrintedLines { text: Some(text.into()), dropped: 0, missed: 0, ..sample::output() };
-        Message::FromWorker(FromWorker::Printed {
-            source: OutputSource::Task(sample::attempt()),
-            output,
-        })
+        Message::FromWorker(FromWorker::Printed { source: TASK, output: printed(text) })
     }
 
     fn connected() -> Link<Message> {
@@ -220,9 +224,8 @@ mod tests {
     }
 
     fn show(text: &str) -> AttributedOutput {
-        let output =
-            PrintedLines { text: Some(text.into()), dropped: 0, missed: 0, ..sample::output() };
-        AttributedOutput { output, ..sample::shown() }
+        let (name, hostname) = ("add".into(), "node-1".into());
+        AttributedOutput { source: TASK, name, hostname, output: printed(text) }
     }
 
     #[test]

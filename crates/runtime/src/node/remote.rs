@@ -1,7 +1,7 @@
 //! Joining across processes: processes elsewhere that join this node's controller, and the
 //! controller elsewhere that this node's workers and clients join.
 //!
-//! The request and answer are in `wire/join.rs`; `net/dial.rs` sends and repeats the request.
+//! The request and answer are in `join.rs` of `marline-wire`; `net/dial.rs` sends and repeats the request.
 
 use super::links::{LinkEnd, LinkId};
 use super::{
@@ -11,12 +11,8 @@ use crate::executor::Executors;
 use crate::net::credentials::{Credentials, Token};
 use crate::net::outbox::Outbox;
 use crate::object_store::ObjectStore;
-use crate::process_identity::ProcessIdentity;
+use crate::process_identity::{can_be_seen, this_process};
 use crate::upstream::Upstream;
-use crate::wire::frame::{Direction, Frame};
-use crate::wire::join::{Join, Joined, check_protocol};
-use crate::wire::message::Message;
-use crate::wire::v1;
 use marline_channel::oneshot;
 use marline_core::client;
 use marline_core::controller::{Event, Role};
@@ -25,6 +21,10 @@ use marline_core::id::{Session, SessionId};
 use marline_core::message::ToHost;
 use marline_core::time::Time;
 use marline_core::worker;
+use marline_wire::frame::{Direction, Frame};
+use marline_wire::join::{Join, Joined, ProcessIdentity, check_protocol};
+use marline_wire::message::Message;
+use marline_wire::v1;
 use std::collections::btree_map::Entry;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -287,10 +287,10 @@ impl NodeState {
         self.joining = None;
         let controller = self.controller.as_ref().expect("it was asked");
         let session = self.opened.take().ok_or_else(|| controller.join_rejection(&role))?;
-        if let Some(process) = join.process.filter(ProcessIdentity::can_be_seen) {
+        if let Some(process) = join.process.filter(can_be_seen) {
             self.processes.insert(session, process);
         }
-        let (cluster, process) = (self.cluster, ProcessIdentity::this());
+        let (cluster, process) = (self.cluster, this_process());
         Ok(Joined { session, terms, cluster, controller_epoch, process })
     }
 

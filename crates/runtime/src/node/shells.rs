@@ -6,14 +6,11 @@ use super::links::LinkId;
 use super::output::OutputSender;
 use super::{DeferredAction, Node, NodeState, Shell, Todo};
 use crate::client::Callback;
-use crate::executor::run::Command;
 use crate::executor::urgent_message::UrgentMessage;
 use crate::executor::{ExecutorHandle, Executors, process, thread};
 use crate::object_store::{ObjectStore, ObjectStoreHandle};
 use crate::stream::Feed;
 use crate::terminal::escaped_lines;
-use crate::wire::frame::Frame;
-use crate::wire::message::Message;
 use marline_channel::{oneshot, watch};
 use marline_core::Error;
 use marline_core::client::{self, Client};
@@ -26,6 +23,9 @@ use marline_core::object_store;
 use marline_core::payload::{Outcome, Value};
 use marline_core::time::Time;
 use marline_core::worker::{self, ExecutorId, Worker};
+use marline_wire::executor::ExecutorCommand;
+use marline_wire::frame::Frame;
+use marline_wire::message::Message;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
@@ -301,14 +301,17 @@ impl NodeState {
                 }
             }
             worker::Effect::Run { executor, spec, attempt, values, grant } => {
-                shell.command(executor, Command::Run { spec, attempt, values, grant });
+                let gpus = grant.gpus;
+                shell.command(executor, ExecutorCommand::RunTask { spec, attempt, values, gpus });
             }
             worker::Effect::Construct { executor, spec, epoch, values, grant, checkpoints } => {
-                let command = Command::Construct { spec, epoch, values, grant, checkpoints };
+                let gpus = grant.gpus;
+                let command =
+                    ExecutorCommand::ConstructActor { spec, epoch, values, gpus, checkpoints };
                 shell.command(executor, command);
             }
             worker::Effect::Call { executor, spec, attempt, values } => {
-                shell.command(executor, Command::Call { spec, attempt, values });
+                shell.command(executor, ExecutorCommand::CallMethod { spec, attempt, values });
             }
             worker::Effect::Interrupt { executor, task, alone } => {
                 if let Some(handle) = shell.handles.get(&executor) {
@@ -517,7 +520,7 @@ impl NodeState {
 }
 
 impl WorkerShell {
-    fn command(&self, executor: ExecutorId, command: Command) {
+    fn command(&self, executor: ExecutorId, command: ExecutorCommand) {
         if let Some(handle) = self.handles.get(&executor) {
             handle.send(command);
         }

@@ -2,13 +2,12 @@
 //! descriptors. Each message follows its length in four bytes. Both ends are the same version of
 //! the same program or package, so no other program needs to know the format.
 
-use crate::wire::v1;
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use marline_core::error::Error;
 use marline_core::id::{ObjectId, Session, SessionEpoch, SessionId, TaskId};
 use marline_core::object_store::BlobId;
 use marline_objects::{Access, Block};
-use prost::Message;
+use marline_wire::convert::{decode_error, encode_error};
 
 /// The longest message, in bytes: an error at its longest, and the fields around it.
 const MAX_BYTES: usize = 1 << 20;
@@ -160,8 +159,7 @@ impl StoreReply {
             StoreReply::Refused { number, error } => {
                 to.put_u8(2);
                 to.put_u64(*number);
-                let error = v1::Error::from(error.clone().bounded());
-                to.put_slice(&error.encode_to_vec());
+                to.put_slice(&encode_error(&error.clone().bounded()));
             }
             StoreReply::SegmentGone { segment } => {
                 to.put_u8(4);
@@ -198,11 +196,8 @@ impl StoreReply {
             }
             2 => {
                 let number = words.try_get_u64()?;
-                let error = v1::Error::decode(words).map_err(|_| MalformedMessage)?;
-                StoreReply::Refused {
-                    number,
-                    error: error.try_into().map_err(|_| MalformedMessage)?,
-                }
+                let error = decode_error(&words).map_err(|_| MalformedMessage)?;
+                StoreReply::Refused { number, error }
             }
             3 => StoreReply::Saved {
                 number: words.try_get_u64()?,

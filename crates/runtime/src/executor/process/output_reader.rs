@@ -7,14 +7,14 @@
 
 use super::Supervisor;
 use super::executor_poller::READ_BYTES;
+use crate::executor::event;
 use crate::executor::lines::LineBatcher;
-use crate::executor::log::{OutputSource, StdStream};
+use crate::executor::log::StdStream;
 use crate::executor::stderr_forwarding::ForwardedStream;
-use crate::executor::wire::{decode_report, next_frame};
 use bytes::BytesMut;
-use marline_core::error::Error;
-use marline_core::message::{AttemptEnd, FromWorker};
-use marline_core::worker::{Event, UserCodeResult};
+use marline_core::worker::Event;
+use marline_wire::executor::ExecutorReport;
+use marline_wire::length_prefix;
 use rustix::io::Errno;
 use rustix::process::Pid;
 use std::io::ErrorKind;
@@ -187,25 +187,41 @@ impl OutputReader {
         }
         let mut prints_are_read = false;
         let speech = loop {
-            let message = match next_frame(&mut heard.read) {
-                Ok(Some(frame)) => decode_report(frame),
+            let report = match length_prefix::next(&mut heard.read) {
+                Ok(Some(bytes)) => ExecutorReport::decode(bytes),
                 Ok(None) => break ReadOutcome::Said,
                 Err(_) => break ReadOutcome::Over,
             };
-            let Ok(message) = message else { break ReadOutcome::Over };
-            if let FromWorker::Ended { .. } | FromWorker::ActorFailed { .. } = &message {
+            let Ok(report) = report else { break ReadOutcome::Over };
+            if ends_user_code(&report) {
                 // The output before any of the ends that were read together is in the pipe by now.
                 if !std::mem::replace(&mut prints_are_read, true) {
                     heard.read_prints(self, PIPE_BYTES, true);
                 }
                 heard.show_lines(&self.supervisor, true);
             }
-            self.supervisor.heard(message);
+            self.supervisor.handle_report(report);
         };
         if !heard.lines.is_empty() {
             self.lines_begun.notify_one();
         }
         speech
+    }
+}
+
+/// Returns whether the output of user code that was printed before belongs to what the report ends.
+fn ends_user_code(report: &ExecutorReport) -> bool {
+    match report {
+        ExecutorReport::TaskEnded { .. }
+        | ExecutorReport::InputsUnavailable { .. }
+        | ExecutorReport::CallEnded { .. }
+        | ExecutorReport::Constructed { result: Err(_) } => true,
+        ExecutorReport::Ready
+        | ExecutorReport::Constructed { result: Ok(()) }
+        | ExecutorReport::Yielded { .. }
+        | ExecutorReport::ActorExited
+        | ExecutorReport::Blocked
+        | ExecutorReport::Resumed => false,
     }
 }
 
@@ -252,64 +268,15 @@ impl ReaderState {
 }
 
 impl Supervisor {
-    /// Translates a report of the executor into an event for the worker's machine.
-    fn heard(&self, message: FromWorker) {
-        let executor = self.executor;
-        let event = match message {
-            FromWorker::Joined => {
-                self.shared.ready.store(true, Ordering::Relaxed);
-                Event::ExecutorReady { executor }
-            }
-            FromWorker::Ended { attempt, end, kept, .. } => {
-                let task = attempt.task;
-                let outcome = match end {
-                    AttemptEnd::Finished(values) => Ok(values),
-                    AttemptEnd::Failed(error) => Err(error),
-                    AttemptEnd::Cancelled => Err(Error::cancelled("it stopped as asked")),
-                    AttemptEnd::Lost(error) => {
-                        if let Some(sent) = &self.shared.sent_code {
-                            sent.forget(); // Missing code may be the reason.
-                        }
-                        return self.deliver(Event::InputsUnavailable { executor, task, error });
-                    }
-                };
-                let end = UserCodeResult { outcome, still_held: kept };
-                match self.shared.source() {
-                    Some(OutputSource::Actor(_)) => Event::CallEnded { executor, call: task, end },
-                    Some(OutputSource::Task(_)) | None => Event::TaskEnded { executor, task, end },
-                }
-            }
-            FromWorker::Yielded { attempt, index, value, .. } => {
-                Event::Yielded { executor, task: attempt.task, index, value }
-            }
-            FromWorker::ActorReady { .. } => Event::Constructed { executor, result: Ok(()) },
-            FromWorker::ActorFailed { error, .. } => {
-                Event::Constructed { executor, result: Err(error) }
-            }
-            FromWorker::Blocked { .. } => Event::Blocked { executor },
-            FromWorker::Resumed { .. } => Event::Resumed { executor },
-            FromWorker::Dropped { things, .. } => Event::ReferencesReleased { executor, things },
-            FromWorker::ActorDestroyed { .. } => Event::ActorExited { executor },
-            FromWorker::Refused { .. }
-            | FromWorker::Unable { .. }
-            | FromWorker::Able { .. }
-            | FromWorker::Checkpoint { .. }
-            | FromWorker::Started { .. }
-            | FromWorker::ActorDied { .. }
-            | FromWorker::Watch { .. }
-            | FromWorker::ActorRefused { .. }
-            | FromWorker::Entrust { .. }
-            | FromWorker::Locate { .. }
-            | FromWorker::Copied { .. }
-            | FromWorker::CopyLost { .. }
-            | FromWorker::NotBrought { .. }
-            | FromWorker::CallsEnded(_)
-            | FromWorker::Printed { .. }
-            | FromWorker::Draining
-            | FromWorker::Emptied
-            | FromWorker::Leaving => return, // Executors do not send these.
-        };
-        self.deliver(event);
+    /// Passes a report of the executor on to the worker's machine.
+    fn handle_report(&self, report: ExecutorReport) {
+        match (&report, &self.shared.sent_code) {
+            (ExecutorReport::Ready, _) => self.shared.ready.store(true, Ordering::Relaxed),
+            // Missing code may be the reason.
+            (ExecutorReport::InputsUnavailable { .. }, Some(sent)) => sent.forget(),
+            _ => {}
+        }
+        self.deliver(event(self.executor, report));
     }
 }
 

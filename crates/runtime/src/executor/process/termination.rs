@@ -1,7 +1,7 @@
 //! How executor processes end: killing them, and describing their ends.
 
-use crate::executor::run::Command;
 use marline_core::label::label_of;
+use marline_wire::executor::ExecutorCommand;
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use std::fmt;
 use std::os::unix::process::ExitStatusExt;
@@ -27,13 +27,15 @@ pub(super) enum WorkLabel {
 
 impl WorkLabel {
     /// Returns what an executor runs from this command on, if the command changes that.
-    pub fn of(command: &Command) -> Option<WorkLabel> {
+    pub fn of(command: &ExecutorCommand) -> Option<WorkLabel> {
         match command {
-            Command::Run { spec, .. } => Some(WorkLabel::Function(spec.target.name().clone())),
-            Command::Construct { spec, .. } => {
+            ExecutorCommand::RunTask { spec, .. } => {
+                Some(WorkLabel::Function(spec.target.name().clone()))
+            }
+            ExecutorCommand::ConstructActor { spec, .. } => {
                 Some(WorkLabel::Actor { class: spec.class.clone(), name: spec.name.clone() })
             }
-            Command::Call { .. } => None,
+            ExecutorCommand::CallMethod { .. } => None,
         }
     }
 }

@@ -2,20 +2,20 @@
 
 use super::{ControlService, cut, page};
 use crate::node::Node;
-use crate::wire::convert::control::{
+use marline_core::Error;
+use marline_core::controller::ActorStatus;
+use marline_wire::convert::control::{
     Detail, add_worker_view, decode_actor, decode_call, encode_actor, encode_actor_here, id,
     namespace, prefix,
 };
-use crate::wire::v1;
-use marline_core::Error;
-use marline_core::controller::ActorStatus;
+use marline_wire::v1;
 
 impl ControlService {
     pub(super) fn create_actor(
         &self,
         request: v1::CreateActorRequest,
     ) -> Result<v1::CreateActorReply, Error> {
-        let asked = decode_actor(request)?;
+        let asked = decode_actor(request, crate::new_actor_id)?;
         let (status, created) = self.node()?.with_controller_mut(|controller, now, effects| {
             let (actor, created) =
                 controller.create_for(now, asked.session, asked.spec, effects)?;
@@ -30,7 +30,7 @@ impl ControlService {
         &self,
         request: v1::CallActorRequest,
     ) -> Result<v1::CallActorReply, Error> {
-        let asked = decode_call(request)?;
+        let asked = decode_call(request, crate::new_task_id)?;
         let task_id = asked.spec.id.to_string();
         self.node()?.with_controller_mut(|controller, now, effects| {
             controller.submit_for(now, asked.session, asked.spec, effects)

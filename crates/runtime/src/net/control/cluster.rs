@@ -1,14 +1,13 @@
 //! Workers, and the cluster as a whole.
 
 use super::{ControlService, cut, page};
-use crate::wire::convert::control::{
-    encode_counters, encode_health, encode_worker, id, prefix, worker_state,
-};
-use crate::wire::join::PROTOCOL;
-use crate::wire::v1;
+use crate::node::Health;
 use marline_core::Error;
 use marline_core::controller::WorkerStatus;
 use marline_core::resources::Resources;
+use marline_wire::convert::control::{encode_counters, encode_worker, id, prefix, worker_state};
+use marline_wire::join::PROTOCOL;
+use marline_wire::v1;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -89,5 +88,16 @@ impl ControlService {
         let node = self.node()?;
         let workers = node.health()?.into_iter().map(encode_health).collect();
         Ok(v1::WorkerHealthReply { workers, uptime_ms: node.uptime().as_millis() as u64 })
+    }
+}
+
+fn encode_health(health: Health) -> v1::HostedWorker {
+    v1::HostedWorker {
+        worker_id: health.session.map(|session| session.id.to_string()).unwrap_or_default(),
+        tasks: health.tasks as u64,
+        actors: health.actors as u64,
+        total: Some(health.total.into()),
+        free: Some(health.free.into()),
+        draining: health.draining,
     }
 }

@@ -2,10 +2,10 @@
 
 use super::{ControlService, time};
 use crate::executor::log::{Chunk, LogSlice, Logs, StdStream};
-use crate::wire::convert::control::id;
-use crate::wire::v1;
 use marline_core::Error;
 use marline_core::id::{ActorId, Attempt, TaskId};
+use marline_wire::convert::control::id;
+use marline_wire::v1;
 
 /// The task or actor whose log a request asks for.
 enum LogOwner {

@@ -1,11 +1,11 @@
 //! Objects: which objects there are, which workers have their data, and what holds them.
 
 use super::{ControlService, cut, page};
-use crate::wire::v1;
 use marline_core::Error;
 use marline_core::controller::{ObjectState, ObjectStatus};
 use marline_core::hold::Holder;
 use marline_core::object_store::StoreUsage;
+use marline_wire::v1;
 
 impl ControlService {
     pub(super) fn list_objects(

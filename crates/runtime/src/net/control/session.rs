@@ -1,9 +1,9 @@
 //! Sessions of callers without a link.
 
 use super::ControlService;
-use crate::wire::convert::control::{check_version, id_or_new, session, session_name};
-use crate::wire::v1;
 use marline_core::Error;
+use marline_wire::convert::control::{check_version, id_or_new, session, session_name};
+use marline_wire::v1;
 use std::time::Duration;
 
 /// Returns a lease in milliseconds, rounded down, so that the caller never assumes a longer lease

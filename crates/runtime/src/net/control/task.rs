@@ -1,12 +1,12 @@
 //! Tasks: submit, describe, list, wait, cancel.
 
 use super::{ControlService, MAX_WAIT_TASKS, cut, page, time};
-use crate::wire::convert::control::{
-    Detail, decode_filter, decode_task, encode_task, encode_task_here, id,
-};
-use crate::wire::v1;
 use marline_core::error::{Error, Ran};
 use marline_core::id::TaskId;
+use marline_wire::convert::control::{
+    Detail, decode_filter, decode_task, encode_task, encode_task_here, id,
+};
+use marline_wire::v1;
 use std::collections::HashSet;
 
 impl ControlService {
@@ -14,7 +14,7 @@ impl ControlService {
         &self,
         request: v1::SubmitTaskRequest,
     ) -> Result<v1::SubmitTaskReply, Error> {
-        let asked = decode_task(request)?;
+        let asked = decode_task(request, crate::new_task_id)?;
         let task_id = asked.spec.id.to_string();
         self.node()?.with_controller_mut(|controller, now, effects| {
             controller.submit_for(now, asked.session, asked.spec, effects)

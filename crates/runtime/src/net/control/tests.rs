@@ -3,10 +3,10 @@
 use crate::net::credentials::Credentials;
 use crate::net::io;
 use crate::net::server::BoundListener;
+use crate::net::services::control_client::ControlClient;
 use crate::node::Node;
-use crate::wire::v1;
-use crate::wire::v1::control_client::ControlClient;
 use marline_core::controller::Config;
+use marline_wire::v1;
 
 #[test]
 fn a_wait_whose_client_went_away_is_forgotten() {

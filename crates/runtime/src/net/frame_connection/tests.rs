@@ -1,8 +1,9 @@
 use super::*;
+use crate::net::MAX_MESSAGE_BYTES;
 use crate::net::io;
 use crate::net::outbox::SendPriority;
-use crate::wire::frame::Frame;
 use marline_core::link::Packet;
+use marline_wire::frame::Frame;
 use std::io::{Read, Write};
 use std::net::Shutdown;
 use std::os::unix::net::UnixStream as Peer;
@@ -173,11 +174,12 @@ fn many_threads_flush_one_outbox_and_everything_leaves_in_order() {
     let threads: Vec<_> = threads.collect();
     let mut last = 0;
     while last < THREADS * EACH {
-        let mut length = [0; 4];
-        peer.read_exact(&mut length).expect("every frame arrives");
-        let mut message = vec![0; u32::from_be_bytes(length) as usize];
-        peer.read_exact(&mut message).unwrap();
-        for frame in v1::Frames::decode(&message[..]).unwrap().frames {
+        let mut message = BytesMut::zeroed(4);
+        peer.read_exact(&mut message).expect("every frame arrives");
+        let length = u32::from_be_bytes(message[..].try_into().unwrap());
+        message.resize(4 + length as usize, 0);
+        peer.read_exact(&mut message[4..]).unwrap();
+        for frame in next_frames(&mut message).unwrap().unwrap() {
             last += 1;
             assert_eq!(frame, Frame::Packet(Packet::Seen(last)).into_wire());
         }

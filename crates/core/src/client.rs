@@ -10,6 +10,7 @@
 //! The order of use: [`Client::handle`] for each event, the other methods for the requests of the
 //! user. The shell does the effects in order.
 //!
+//! - `inbox.rs`: passes each message to the file that decides about it
 //! - `session.rs`: membership
 //! - `task.rs`: tasks and values; `stream.rs`: yielded items
 //! - `call.rs`: actors and calls
@@ -20,6 +21,7 @@ mod check;
 mod effect;
 mod event;
 mod handle;
+mod inbox;
 mod session;
 mod stream;
 mod task;
@@ -30,9 +32,10 @@ pub use effect::Effect;
 pub use event::Event;
 
 use crate::id::{ActorEpoch, ActorId, ControllerEpoch, ObjectId, Referent, Session, TaskId};
-use crate::lease::HeldLease;
 use crate::map::{Map, Set};
-use crate::message::{AttemptId, ToClient};
+use crate::membership::Membership;
+use crate::message::AttemptId;
+use crate::recent_events::{EventSummary, RecentEvents};
 use crate::time::Time;
 use call::{ActorView, Call};
 use std::collections::BTreeSet;
@@ -52,10 +55,9 @@ enum Timer {
 pub struct Client {
     /// The address of the cluster, for messages to the user. `None` for a cluster in this process.
     address: Option<Arc<str>>,
-    session: Option<Session>,
+    membership: Membership,
     /// The epoch of the controller of the session before this one.
     former: Option<ControllerEpoch>,
-    lease: Option<HeldLease>,
     /// Whether the user is shown the output of the client's work, also in later sessions.
     shows_output: bool,
     /// How many submissions the controller has granted in all. `submitted` is how many were made.
@@ -95,6 +97,7 @@ pub struct Client {
     /// The number of calls and requests in progress that need each referent.
     in_use: Map<Referent, u32>,
     timers: BTreeSet<(Time, Timer)>,
+    recent: RecentEvents,
 }
 
 impl Client {
@@ -116,21 +119,26 @@ impl Client {
 
     /// Handles an event. Appends its effects to `effects`.
     pub fn handle(&mut self, now: Time, event: Event, effects: &mut Vec<Effect>) {
-        if self.lease.as_ref().is_some_and(|lease| lease.is_over(now)) {
+        self.recent.note(now, event.summary());
+        if self.membership.lease_is_over(now) {
             self.stop("cannot be reached any more: it was silent for too long", effects);
         }
         match event {
             Event::Joined { session, terms, asked_at } => {
                 self.joined(now, session, terms, asked_at, effects)
             }
-            Event::PingReceived { session, ping } => self.pinged(now, session, ping, effects),
+            Event::PingReceived { session, ping } => {
+                let timers = &mut self.timers;
+                let pong = self.membership.answer_ping(now, session, ping, timers, Timer::Lease);
+                effects.extend(pong.map(Effect::Pong));
+            }
             Event::Fenced { session } => {
-                if self.session == Some(session) {
+                if self.membership.is_of(session) {
                     self.stop("has ended, or has ended the session of this client", effects);
                 }
             }
             Event::ControllerMessageReceived { session, message } => {
-                if self.session == Some(session) {
+                if self.membership.is_of(session) {
                     self.handle_controller_message(message, effects);
                 }
             }
@@ -141,43 +149,6 @@ impl Client {
             }
             Event::HostClosed { host, unsent } => self.host_closed(host, &unsent, effects),
             Event::TimePassed => self.time_passed(now, effects),
-        }
-    }
-
-    fn handle_controller_message(&mut self, message: ToClient, effects: &mut Vec<Effect>) {
-        match message {
-            ToClient::Credit { tasks, bytes } => {
-                self.task_credit = self.task_credit.max(tasks);
-                self.promised_bytes = self.promised_bytes.max(bytes);
-                effects.push(Effect::CreditGranted);
-            }
-            ToClient::TaskEnded { task, outcome } => self.task_ended(task, outcome, effects),
-            ToClient::Yielded { task, index, value } => self.yielded(task, index, value, effects),
-            ToClient::ObjectReady { object, value } => {
-                if self.fetching.remove(&object) {
-                    effects.push(Effect::ObjectReady { object, value });
-                    self.end_use(Referent::Object(object), effects);
-                }
-            }
-            ToClient::Located { object, copies } => {
-                if self.locating.remove(&object) {
-                    effects.push(Effect::Located { object, copies });
-                    self.end_use(Referent::Object(object), effects);
-                }
-            }
-            ToClient::ActorCreated { requested, actor } => {
-                self.actor_created(requested, actor, effects);
-            }
-            ToClient::ActorFound { request, actor } => self.actor_found(request, actor, effects),
-            ToClient::ActorChanged { actor, place } => self.actor_changed(actor, place, effects),
-            ToClient::SessionEnded { session } => {
-                if self.hosts.contains_key(&session) {
-                    effects.push(Effect::CloseHost { host: session });
-                }
-            }
-            ToClient::Synced { request } => effects.push(Effect::Synced { request }),
-            ToClient::Warning { words } => effects.push(Effect::Warn(words)),
-            ToClient::Printed(shown) => effects.push(Effect::Show(shown)),
         }
     }
 
@@ -194,6 +165,11 @@ impl Client {
         }
     }
 
+    /// Returns the last events that this machine handled, oldest first.
+    pub fn recent_events(&self) -> impl Iterator<Item = (Time, EventSummary)> {
+        self.recent.iter()
+    }
+
     /// Returns when [`Event::TimePassed`] is due.
     pub fn next_wake(&self) -> Option<Time> {
         self.timers.first().map(|(time, _)| *time)
@@ -201,7 +177,7 @@ impl Client {
 
     /// Returns the current session.
     pub fn session(&self) -> Option<Session> {
-        self.session
+        self.membership.session()
     }
 
     /// Returns how many tasks, calls and requests for values and copies have not ended.

@@ -13,9 +13,9 @@
 //! - `event.rs`: what happens to the controller.
 //! - `effect.rs`: what the controller asks of its shell.
 //! - `session.rs`: membership: opening, pinging and ending sessions.
-//! - `client.rs`: passes each client message to the module that decides about it.
+//! - `inbox.rs`: passes each message of a client or a worker to the module that decides about it.
 //! - `control.rs`: requests of callers that have no link.
-//! - `worker.rs`: workers: joining, worker messages, suspicion, draining, loss.
+//! - `worker.rs`: workers: joining, suspicion, draining, loss.
 //! - `task.rs`: tasks: submission, dispatch, cancellation, and their one end.
 //! - `attempt.rs`: attempts: assignment, start, end, refusal, loss, retries.
 //! - `cycle.rs`: refuses a submission that would wait for its own results.
@@ -45,7 +45,6 @@ mod actor;
 mod attempt;
 mod call;
 mod check;
-mod client;
 mod control;
 mod copies;
 mod credit;
@@ -53,6 +52,7 @@ mod cycle;
 mod driver;
 mod effect;
 mod event;
+mod inbox;
 mod lineage;
 mod list;
 mod list_objects;
@@ -89,6 +89,7 @@ use crate::lease::LeaseTerms;
 use crate::map::{Map, Set};
 use crate::message::AttemptId;
 use crate::random::Random;
+use crate::recent_events::{EventSummary, RecentEvents};
 use crate::schedule::{Demand, Schedule, Work};
 use crate::table::Table;
 use crate::time::Time;
@@ -296,6 +297,7 @@ pub struct Controller {
     /// Whether the controller has pushed [`Effect::AllowExit`].
     exit_allowed: bool,
     counters: Counters,
+    recent: RecentEvents,
 }
 
 impl Controller {
@@ -338,11 +340,13 @@ impl Controller {
             shutting_down: false,
             exit_allowed: false,
             counters: Counters::default(),
+            recent: RecentEvents::default(),
         }
     }
 
     /// Handles one event, and pushes the effects that the shell is to carry out.
     pub fn handle(&mut self, now: Time, event: Event, effects: &mut Vec<Effect>) {
+        self.recent.note(now, event.summary());
         match event {
             Event::JoinRequested { id, request, local, role } => {
                 self.open_session(now, id, request, local, role, effects);
@@ -380,6 +384,11 @@ impl Controller {
         }
         self.dispatch(now, effects);
         self.exit_if_no_workers(effects);
+    }
+
+    /// Returns the last events that this machine handled, oldest first.
+    pub fn recent_events(&self) -> impl Iterator<Item = (Time, EventSummary)> {
+        self.recent.iter()
     }
 
     /// Returns when [`Event::TimePassed`] is due.

@@ -13,7 +13,7 @@
 //! [`LeaseTerms::tolerated_silence`].
 
 use crate::time::Time;
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::VecDeque;
 use std::time::Duration;
 
 /// The length of leases, and how often they are renewed.
@@ -161,23 +161,6 @@ impl HeldLease {
             self.sent.push_back((ping.number, now));
         }
         Some(Pong { number: ping.number })
-    }
-
-    /// Answers a ping, and moves the timer for the end of the lease.
-    pub(crate) fn renew<T: Ord + Copy>(
-        &mut self,
-        now: Time,
-        ping: Ping,
-        timers: &mut BTreeSet<(Time, T)>,
-        timer: T,
-    ) -> Option<Pong> {
-        let before = self.ends_at;
-        let pong = self.answer_ping(now, ping)?;
-        if self.ends_at != before {
-            timers.remove(&(before, timer));
-            timers.insert((self.ends_at, timer));
-        }
-        Some(pong)
     }
 
     /// Returns when the holder must have stopped.

@@ -7,7 +7,8 @@
 //! Reading order:
 //!
 //! - vocabulary: [`id`], [`error`], [`payload`], [`spec`], [`message`], [`output`]
-//! - primitives that the rest is built on: [`lease`], [`link`], [`hold`]
+//! - what a machine did last: [`recent_events`]
+//! - primitives that the rest is built on: [`lease`], `membership`, [`link`], [`hold`]
 //! - resources and placement: [`resources`], [`account`], [`schedule`], [`object_store`]
 //! - the three roles, which mirror each other file by file: [`controller`], [`worker`], [`client`]
 //!
@@ -31,10 +32,12 @@ pub mod time;
 
 pub mod message;
 pub mod output;
+pub mod recent_events;
 
 pub mod hold;
 pub mod lease;
 pub mod link;
+mod membership;
 
 pub mod account;
 pub mod object_store;

@@ -7,6 +7,8 @@
 //! [`FromHost`].
 #![allow(missing_docs)] // Of fields only: each variant's sentence names its own.
 
+mod summary;
+
 use crate::account::Grant;
 use crate::error::Error;
 use crate::id::{ActorEpoch, ActorId, Attempt, ObjectId, Referent, Session, TaskId};

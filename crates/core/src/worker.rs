@@ -10,7 +10,8 @@
 //! worker asks the controller whether the caller's session is alive. When that session ends,
 //! everything of the caller goes in one step.
 //!
-//! - `session.rs`: membership and time
+//! - `inbox.rs`: passes each message to the file that decides about it
+//! - `session.rs`: membership and time; `departure.rs`: how far the worker is with leaving
 //! - `task.rs`: tasks; `actor.rs` and `call.rs`: actors and calls; `stream.rs`: yielded items
 //! - `checkpoint.rs`: when an actor's state is saved
 //! - `caller.rs`: callers and whether their sessions are alive
@@ -25,10 +26,12 @@ mod call;
 mod caller;
 mod check;
 mod checkpoint;
+mod departure;
 mod effect;
 mod event;
 mod executor;
 mod failed_start;
+mod inbox;
 mod memory;
 mod query;
 mod session;
@@ -43,12 +46,14 @@ pub use executor::ExecutorId;
 pub use query::{WorkerActorStatus, WorkerTaskStatus};
 
 use crate::id::{ActorId, Session, TaskId};
-use crate::lease::HeldLease;
 use crate::map::Map;
+use crate::membership::Membership;
 use crate::message::{AttemptId, CallReport, FromWorker, ShapeId};
+use crate::recent_events::{EventSummary, RecentEvents};
 use crate::time::Time;
 use actor::HostedActor;
 use caller::Caller;
+use departure::{AfterDrain, Departure};
 use executor::Executor;
 use failed_start::FailingRuntime;
 use std::collections::{BTreeMap, BTreeSet};
@@ -132,15 +137,8 @@ enum Timer {
 #[derive(Debug)]
 pub struct Worker {
     config: Config,
-    session: Option<Session>,
-    lease: Option<HeldLease>,
-    draining: bool,
-    /// The worker drains because its controller is about to end, and joins the next one.
-    rejoins_after_drain: bool,
-    /// No work is left, and the controller knows.
-    emptied: bool,
-    /// The worker leaves, and the controller knows.
-    left: bool,
+    membership: Membership,
+    departure: Departure,
     attempts: Map<TaskId, LocalTask>,
     slots: Map<ShapeId, Slots>,
     executors: Map<ExecutorId, Executor>,
@@ -159,6 +157,7 @@ pub struct Worker {
     reports: Vec<CallReport>,
     timers: BTreeSet<(Time, Timer)>,
     counters: Counters,
+    recent: RecentEvents,
 }
 
 impl Worker {
@@ -166,12 +165,8 @@ impl Worker {
     pub fn new(config: Config) -> Worker {
         Worker {
             config,
-            session: None,
-            lease: None,
-            draining: false,
-            emptied: false,
-            rejoins_after_drain: false,
-            left: false,
+            membership: Membership::default(),
+            departure: Departure::default(),
             attempts: Map::default(),
             slots: Map::default(),
             executors: Map::default(),
@@ -186,31 +181,37 @@ impl Worker {
             reports: Vec::new(),
             timers: BTreeSet::new(),
             counters: Counters::default(),
+            recent: RecentEvents::default(),
         }
     }
 
     /// Handles an event. Appends its effects to `effects`.
     pub fn handle(&mut self, now: Time, event: Event, effects: &mut Vec<Effect>) {
-        if self.lease_is_over(now) {
+        self.recent.note(now, event.summary());
+        if self.membership.lease_is_over(now) {
             self.stop(effects);
         }
         match event {
             Event::Joined { session, terms, asked_at } => {
                 self.joined(now, session, terms, asked_at, effects);
             }
-            Event::PingReceived { session, ping } => self.pinged(now, session, ping, effects),
+            Event::PingReceived { session, ping } => {
+                let timers = &mut self.timers;
+                let pong = self.membership.answer_ping(now, session, ping, timers, Timer::Lease);
+                effects.extend(pong.map(Effect::Pong));
+            }
             Event::Fenced { session } => {
-                if self.session == Some(session) {
+                if self.membership.is_of(session) {
                     self.stop(effects);
                 }
             }
             Event::ControllerMessageReceived { session, message } => {
-                if self.session == Some(session) {
+                if self.membership.is_of(session) {
                     self.handle_controller_message(now, message, effects);
                 }
             }
             Event::CallerMessageReceived { session, message } => {
-                if self.session.is_some() {
+                if self.membership.is_open() {
                     self.receive_from_caller(now, session, message, effects);
                 }
             }
@@ -246,7 +247,7 @@ impl Worker {
                 self.memory_short(used, limit, &taken, effects);
             }
             Event::Printed { source, output } => {
-                if self.session.is_some() {
+                if self.membership.is_open() {
                     let message = FromWorker::Printed { source, output };
                     effects.push(Effect::ToController(message));
                 }
@@ -261,10 +262,15 @@ impl Worker {
             Event::DataLost { object, error } => {
                 self.tell_controller(FromWorker::CopyLost { object, error }, effects);
             }
-            Event::DrainRequested { grace } => self.drain(now, grace, false, effects),
+            Event::DrainRequested { grace } => self.drain(now, grace, AfterDrain::Leave, effects),
             Event::TimePassed => self.time_passed(now, effects),
         }
         self.ask_to_leave(now, effects);
+    }
+
+    /// Returns the last events that this machine handled, oldest first.
+    pub fn recent_events(&self) -> impl Iterator<Item = (Time, EventSummary)> {
+        self.recent.iter()
     }
 
     /// Returns when [`Event::TimePassed`] is due.
@@ -274,12 +280,12 @@ impl Worker {
 
     /// Returns the current session.
     pub fn session(&self) -> Option<Session> {
-        self.session
+        self.membership.session()
     }
 
     /// Returns when the executors must have stopped, even if this process hangs or dies.
     pub fn lease_ends_at(&self) -> Option<Time> {
-        self.lease.as_ref().map(HeldLease::ends_at)
+        self.membership.lease_ends_at()
     }
 
     /// Returns the counts of ignored messages.

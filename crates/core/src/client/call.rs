@@ -4,7 +4,7 @@ use super::stream::StreamState;
 use super::{Client, Effect, Timer};
 use crate::error::{Error, ErrorKind, Ran};
 use crate::id::{ActorEpoch, ActorId, Attempt, Referent, Session, TaskId};
-use crate::message::{ActorPlace, AttemptId, CancelMode, FoundActor, FromClient, FromHost, ToHost};
+use crate::message::{ActorPlace, AttemptId, CancelMode, FoundActor, FromClient, ToHost};
 use crate::payload::{Outcome, Value};
 use crate::spec::{ActorSpec, Budget, Target, TaskOptions, TaskSpec};
 use crate::time::Time;
@@ -428,7 +428,7 @@ impl Client {
     /// Returns the error for an actor that the controller does not know. This client has a handle
     /// to it, so it existed.
     fn unknown(&self, id: ActorId) -> Error {
-        let now = self.session.map(|session| session.epoch.controller());
+        let now = self.membership.session().map(|session| session.epoch.controller());
         let why = if self.former.is_some() && self.former != now {
             "the controller was started again since this process first joined, and an actor ends with the \
              controller that created it: create the actor again"
@@ -446,45 +446,59 @@ impl Client {
         })
     }
 
-    pub(super) fn handle_host_message(
+    /// The host of a call answers it.
+    pub(super) fn call_ended(
         &mut self,
         host: Session,
-        message: FromHost,
+        attempt: AttemptId,
+        outcome: Outcome,
+        items: u32,
         effects: &mut Vec<Effect>,
     ) {
-        match message {
-            FromHost::CallEnded { attempt, outcome, items } => {
-                let contains: Vec<Referent> =
-                    outcome.iter().flatten().flat_map(Value::referents_to_hold).collect();
-                let wanted = self.is_sent(host, attempt);
-                self.abandoned.remove(&attempt);
-                if !contains.is_empty() {
-                    for thing in contains.iter().filter(|_| wanted) {
-                        self.hold(*thing, effects);
-                    }
-                    effects.push(Effect::ToController(FromClient::Accept { call: attempt }));
-                }
-                if wanted {
-                    let call = self.calls.get_mut(&attempt.task).expect("it was sent");
-                    let outcome = outcome.and_then(|values| call.spec.check_results(values));
-                    call.ending = Some((items, outcome));
-                    self.end_if_all_came(attempt.task, effects);
-                }
+        let contains: Vec<Referent> =
+            outcome.iter().flatten().flat_map(Value::referents_to_hold).collect();
+        let wanted = self.is_sent(host, attempt);
+        self.abandoned.remove(&attempt);
+        if !contains.is_empty() {
+            for thing in contains.iter().filter(|_| wanted) {
+                self.hold(*thing, effects);
             }
-            FromHost::CallRefused { attempt, .. } => {
-                self.abandoned.remove(&attempt);
-                if self.is_sent(host, attempt) {
-                    self.stall(attempt.task);
-                    self.wait_again(attempt.task, effects);
-                }
-            }
-            FromHost::CallLost { attempt, error } => {
-                self.abandoned.remove(&attempt);
-                if self.is_sent(host, attempt) {
-                    self.stall(attempt.task);
-                    self.call_lost(attempt.task, error, effects);
-                }
-            }
+            effects.push(Effect::ToController(FromClient::Accept { call: attempt }));
+        }
+        if wanted {
+            let call = self.calls.get_mut(&attempt.task).expect("it was sent");
+            let outcome = outcome.and_then(|values| call.spec.check_results(values));
+            call.ending = Some((items, outcome));
+            self.end_if_all_came(attempt.task, effects);
+        }
+    }
+
+    /// The host of a call refuses it: the call never reached the actor.
+    pub(super) fn call_refused(
+        &mut self,
+        host: Session,
+        attempt: AttemptId,
+        effects: &mut Vec<Effect>,
+    ) {
+        self.abandoned.remove(&attempt);
+        if self.is_sent(host, attempt) {
+            self.stall(attempt.task);
+            self.wait_again(attempt.task, effects);
+        }
+    }
+
+    /// The host of a call reports that the actor's executor is lost. The call may have run.
+    pub(super) fn sent_call_lost(
+        &mut self,
+        host: Session,
+        attempt: AttemptId,
+        error: Error,
+        effects: &mut Vec<Effect>,
+    ) {
+        self.abandoned.remove(&attempt);
+        if self.is_sent(host, attempt) {
+            self.stall(attempt.task);
+            self.call_lost(attempt.task, error, effects);
         }
     }
 

@@ -3,6 +3,7 @@
 use crate::id::Session;
 use crate::lease::{LeaseTerms, Ping};
 use crate::message::{AttemptId, FromHost, ToClient};
+use crate::recent_events::{EventSummary, Subject};
 use crate::time::Time;
 
 /// An event, from the client's point of view.
@@ -24,4 +25,26 @@ pub enum Event {
     HostClosed { host: Session, unsent: Vec<AttemptId> },
     /// The time that [`next_wake`](super::Client::next_wake) returned has come.
     TimePassed,
+}
+
+impl Event {
+    /// Returns the name of the event, or of the message that it brings, and the ids that it is
+    /// about.
+    pub fn summary(&self) -> EventSummary {
+        match self {
+            Event::Joined { session, .. } => EventSummary::of("Joined", Subject::Session(*session)),
+            Event::PingReceived { session, .. } => {
+                EventSummary::of("PingReceived", Subject::Session(*session))
+            }
+            Event::Fenced { session } => EventSummary::of("Fenced", Subject::Session(*session)),
+            Event::ControllerMessageReceived { session, message } => {
+                message.summary().from(*session)
+            }
+            Event::HostMessageReceived { host, message } => message.summary().from(*host),
+            Event::HostClosed { host, .. } => {
+                EventSummary::of("HostClosed", Subject::Session(*host))
+            }
+            Event::TimePassed => EventSummary::of("TimePassed", Subject::Nothing),
+        }
+    }
 }

@@ -8,7 +8,7 @@ use crate::message::FromClient;
 impl Client {
     /// Adds a handle to `thing`.
     pub fn hold(&mut self, thing: Referent, effects: &mut Vec<Effect>) {
-        if self.session.is_none() {
+        if !self.membership.is_open() {
             return;
         }
         if !self.is_held(thing) {

@@ -1,9 +1,9 @@
-//! Membership: joining, pings, and giving up everything when the session is over.
+//! Membership: joining, and giving up everything when the session is over.
 
 use super::{Client, Effect, Timer};
 use crate::error::{Error, Ran};
 use crate::id::{ObjectId, Referent, Session, TaskId};
-use crate::lease::{HeldLease, LeaseTerms, Ping};
+use crate::lease::LeaseTerms;
 use crate::message::FromClient;
 use crate::output::Audience;
 use crate::time::Time;
@@ -17,38 +17,19 @@ impl Client {
         asked_at: Time,
         effects: &mut Vec<Effect>,
     ) {
-        assert!(self.session.is_none(), "a client stops before it joins again");
-        let lease = HeldLease::new(terms, asked_at);
-        if lease.is_over(now) {
+        let timers = &mut self.timers;
+        if !self.membership.begin(now, session, terms, asked_at, timers, Timer::Lease) {
             return effects.push(Effect::Stopped(session));
         }
-        self.timers.insert((lease.ends_at(), Timer::Lease));
-        self.session = Some(session);
-        self.lease = Some(lease);
         if self.shows_output {
             effects.push(Effect::ToController(FromClient::ShowOutput { to: Audience::Me }));
         }
     }
 
-    pub(super) fn pinged(
-        &mut self,
-        now: Time,
-        session: Session,
-        ping: Ping,
-        effects: &mut Vec<Effect>,
-    ) {
-        if self.session != Some(session) {
-            return;
-        }
-        let lease = self.lease.as_mut().expect("a session has a lease");
-        let pong = lease.renew(now, ping, &mut self.timers, Timer::Lease);
-        effects.extend(pong.map(Effect::Pong));
-    }
-
     /// Ends the session. Everything in progress fails, and each error says whether the work may
     /// have run. `how` is the reason, in words.
     pub(super) fn stop(&mut self, how: &str, effects: &mut Vec<Effect>) {
-        let Some(session) = self.session.take() else { return };
+        let Some(session) = self.membership.end() else { return };
         let words = format!("{} {how}", self.cluster());
         let gone = |ran| Error::unavailable(ran, words.clone());
         // Calls that went through the controller are in `tasks`, too.
@@ -81,7 +62,8 @@ impl Client {
         effects.extend(hosts.into_iter().map(|host| Effect::CloseHost { host }));
         effects.push(Effect::Stopped(session));
         let (address, former) = (self.address.take(), Some(session.epoch.controller()));
-        *self = Client { address, shows_output: self.shows_output, former, ..Client::default() };
+        let (shows_output, recent) = (self.shows_output, std::mem::take(&mut self.recent));
+        *self = Client { address, shows_output, former, recent, ..Client::default() };
     }
 
     /// Returns the cluster in words.
@@ -91,7 +73,7 @@ impl Client {
 
     /// Fails if there is no session.
     pub(super) fn must_be_joined(&self) -> Result<(), Error> {
-        if self.session.is_some() {
+        if self.membership.is_open() {
             return Ok(());
         }
         let words = format!("this client is not connected to {} (any more)", self.cluster());

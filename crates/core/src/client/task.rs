@@ -110,7 +110,7 @@ impl Client {
         value: Result<Value, Error>,
         effects: &mut Vec<Effect>,
     ) {
-        if self.session.is_some() {
+        if self.membership.is_open() {
             effects.push(Effect::ToController(FromClient::Resolve { object, value }));
         }
     }

@@ -7,7 +7,7 @@ use crate::error::{Error, ErrorKind, Ran};
 use crate::id::{Attempt, SessionEpoch, SessionId};
 use crate::lease::LeaseTerms;
 use crate::message::{
-    ActorPlace, CancelMode, FoundActor, FromClient, FromHost, Instance, Refusal, ToHost,
+    ActorPlace, CancelMode, FoundActor, FromClient, FromHost, Instance, Refusal, ToClient, ToHost,
 };
 use crate::output::{Audience, OutputSource};
 use crate::payload::{Outcome, Payload, Value};

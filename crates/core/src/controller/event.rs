@@ -4,6 +4,7 @@ use crate::error::Error;
 use crate::id::{Session, SessionId};
 use crate::lease::Pong;
 use crate::message::{FromClient, FromWorker};
+use crate::recent_events::{EventSummary, Subject};
 use crate::resources::Resources;
 use crate::schedule::WorkerCapabilities;
 use std::sync::Arc;
@@ -107,4 +108,28 @@ pub enum Event {
     },
     /// The time that [`next_wake`](super::Controller::next_wake) named has come.
     TimePassed,
+}
+
+impl Event {
+    /// Returns the name of the event, or of the message that it brings, and the ids that it is
+    /// about.
+    pub fn summary(&self) -> EventSummary {
+        match self {
+            Event::JoinRequested { id, .. } => {
+                EventSummary::of("JoinRequested", Subject::Process(*id))
+            }
+            Event::SessionClosed { session } => {
+                EventSummary::of("SessionClosed", Subject::Session(*session))
+            }
+            Event::ProcessDied { session, .. } => {
+                EventSummary::of("ProcessDied", Subject::Session(*session))
+            }
+            Event::PongReceived { session, .. } => {
+                EventSummary::of("PongReceived", Subject::Session(*session))
+            }
+            Event::ClientMessageReceived { session, message } => message.summary().from(*session),
+            Event::WorkerMessageReceived { session, message } => message.summary().from(*session),
+            Event::TimePassed => EventSummary::of("TimePassed", Subject::Nothing),
+        }
+    }
 }

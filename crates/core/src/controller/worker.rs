@@ -1,5 +1,5 @@
-//! Workers: the record of each, the dispatch of their messages, when they get work (suspicion,
-//! pauses, draining), and what happens to their work when they leave or are lost.
+//! Workers: the record of each, when they get work (suspicion, pauses, draining), and what happens
+//! to their work when they leave or are lost.
 
 use super::query::WorkerState;
 use super::{Controller, Effect, SessionEndCause, Timer, WorkerInfo};
@@ -9,7 +9,7 @@ use crate::hold::Holder;
 use crate::id::{ActorEpoch, ActorId, ObjectId, Session, SessionEpoch, SessionId, TaskId};
 use crate::map::{Map, Set};
 use crate::message::{
-    ActorExitReason, AttemptId, FromWorker, Instance, Refusal, ShapeId, SystemLimit, ToWorker,
+    ActorExitReason, AttemptId, Instance, Refusal, ShapeId, SystemLimit, ToWorker,
 };
 use crate::schedule::{WorkerCapabilities, WorkerIndex};
 use crate::table::Row;
@@ -117,81 +117,14 @@ impl Controller {
         self.workers.insert(session.id, worker);
     }
 
-    pub(super) fn handle_worker_message(
-        &mut self,
-        now: Time,
-        session: Session,
-        message: FromWorker,
-        effects: &mut Vec<Effect>,
-    ) {
-        if !self.workers.contains_key(&session.id) {
-            return; // A client sent a worker's message: ignored.
-        }
-        match message {
-            FromWorker::Joined => {
-                let worker = self.workers.get_mut(&session.id).expect("the worker is here");
-                if worker.state == WorkerState::Joining {
-                    worker.state = WorkerState::Healthy;
-                    self.set_open(session.id);
-                    self.forget_unknown();
-                    self.see_to_saved(session, effects);
-                }
-            }
-            FromWorker::Refused { attempt, reason } => {
-                self.attempt_refused(now, session, attempt, reason, effects);
-            }
-            FromWorker::Unable { runtime, error } => self.runtime_unable(session, runtime, error),
-            FromWorker::Able { runtime } => self.runtime_able(session, &runtime),
-            FromWorker::Started { attempt } => self.attempt_started(now, session, attempt),
-            FromWorker::Ended { attempt, end, kept, ran_for, next } => {
-                self.attempt_ended(now, session, attempt, end, kept, ran_for, next, effects);
-            }
-            FromWorker::Yielded { attempt, to, index, value } => {
-                self.yielded(now, session, attempt, to, index, value, effects);
-            }
-            FromWorker::Blocked { attempt } => self.attempt_blocked(session, attempt, true),
-            FromWorker::Resumed { attempt } => self.attempt_blocked(session, attempt, false),
-            FromWorker::ActorReady { instance } => {
-                self.actor_ready(now, session, instance, effects)
-            }
-            FromWorker::ActorFailed { instance, error } => {
-                self.actor_failed(now, session, instance, error, effects);
-            }
-            FromWorker::ActorDied { instance, error } => {
-                self.actor_died(now, session, instance, error, effects);
-            }
-            FromWorker::ActorDestroyed { instance, exit: why } => {
-                self.actor_destroyed(now, session, instance, why, effects);
-            }
-            FromWorker::Checkpoint { instance, sequence, payload } => {
-                self.checkpoint(session, instance, sequence, payload, effects);
-            }
-            FromWorker::Watch { session: watched } => {
-                let alive = self.watch(session, watched);
-                let message = ToWorker::Watched { session: watched, alive };
-                effects.push(Effect::ToWorker { to: session, message });
-            }
-            FromWorker::ActorRefused { instance, reason } => {
-                self.note_refusal(now, session, reason, effects);
-                self.actor_destroyed(now, session, instance, ActorExitReason::Requested, effects);
-            }
-            FromWorker::Entrust { call, to, contains, stored, instance, kept } => {
-                self.entrust(now, session, call, to, contains, stored, instance, kept, effects);
-            }
-            FromWorker::Locate { object } => self.locate(now, session, object, effects),
-            FromWorker::Copied { object } => self.copied(session, object, effects),
-            FromWorker::CopyLost { object, error } => self.copy_lost(session, object, error),
-            FromWorker::NotBrought { object, error } => {
-                self.not_brought(now, session, object, error, effects);
-            }
-            FromWorker::Dropped { instance, things } => self.dropped(instance, things),
-            FromWorker::CallsEnded(reports) => self.calls_ended(now, session, reports),
-            FromWorker::Printed { source, output } => {
-                self.printed(session, source, output, effects);
-            }
-            FromWorker::Draining => self.start_draining(session.id, effects),
-            FromWorker::Emptied => self.emptied(session.id, effects),
-            FromWorker::Leaving => self.worker_leaves(now, session, effects),
+    /// The link of a worker that has joined works. The worker gets work from now on.
+    pub(super) fn worker_is_ready(&mut self, session: Session, effects: &mut Vec<Effect>) {
+        let worker = self.workers.get_mut(&session.id).expect("the worker is here");
+        if worker.state == WorkerState::Joining {
+            worker.state = WorkerState::Healthy;
+            self.set_open(session.id);
+            self.forget_unknown();
+            self.see_to_saved(session, effects);
         }
     }
 
@@ -206,7 +139,7 @@ impl Controller {
 
     /// Notes that no executor of a runtime starts at a worker. The worker gets no work of that
     /// runtime.
-    fn runtime_unable(&mut self, worker: Session, runtime: Arc<str>, error: Error) {
+    pub(super) fn runtime_unable(&mut self, worker: Session, runtime: Arc<str>, error: Error) {
         let record = self.workers.get_mut(&worker.id).expect("the worker is here");
         if record.unable.len() < MAX_UNABLE || record.unable.contains_key(&runtime) {
             record.unable.insert(runtime, error.bounded());
@@ -215,7 +148,7 @@ impl Controller {
     }
 
     /// Notes that an executor of a runtime has started at a worker that was unable to start one.
-    fn runtime_able(&mut self, worker: Session, runtime: &Arc<str>) {
+    pub(super) fn runtime_able(&mut self, worker: Session, runtime: &Arc<str>) {
         let record = self.workers.get_mut(&worker.id).expect("the worker is here");
         if record.unable.remove(runtime).is_some() {
             self.set_able(worker);
@@ -345,7 +278,7 @@ impl Controller {
 
     /// Handles the orderly end of a worker. Work that was on its way there never started, and loses
     /// nothing.
-    fn worker_leaves(&mut self, now: Time, session: Session, effects: &mut Vec<Effect>) {
+    pub(super) fn worker_leaves(&mut self, now: Time, session: Session, effects: &mut Vec<Effect>) {
         let worker = &self.workers[&session.id];
         let mut tasks: Vec<TaskId> = worker.attempts.iter().copied().collect();
         tasks.sort_unstable();

@@ -89,7 +89,7 @@ impl Worker {
     ) {
         let id = spec.id;
         let instance = Instance { actor: id, epoch };
-        if self.draining {
+        if self.departure.has_begun() {
             let message = FromWorker::ActorRefused { instance, reason: Refusal::Draining };
             return effects.push(Effect::ToController(message));
         }

@@ -14,7 +14,7 @@ use crate::payload::Value;
 
 impl Worker {
     pub(super) fn tell_controller(&self, message: FromWorker, effects: &mut Vec<Effect>) {
-        if self.session.is_some() {
+        if self.membership.is_open() {
             effects.push(Effect::ToController(message));
         }
     }
@@ -41,7 +41,7 @@ impl Worker {
 
     /// Asks the controller for copies of a blob that the object store does not have.
     pub(super) fn data_missing(&self, object: ObjectId, effects: &mut Vec<Effect>) {
-        if self.session.is_some() {
+        if self.membership.is_open() {
             return effects.push(Effect::ToController(FromWorker::Locate { object }));
         }
         let words = format!(

@@ -373,7 +373,7 @@ impl Worker {
         if kept.is_empty() && !names {
             return;
         }
-        let to = self.session.expect("calls run only in a session");
+        let to = self.membership.session().expect("calls run only in a session");
         let (contains, stored) = (Vec::new(), Vec::new());
         let entrust =
             FromWorker::Entrust { call: call.attempt_id(), to, contains, stored, instance, kept };

@@ -2,7 +2,6 @@
 //! controller has confirmed that its session is alive. When the session ends, everything of the
 //! caller goes in one step.
 
-use super::call::{Call, CallOrigin};
 use super::{Effect, Worker};
 use crate::error::Error;
 use crate::id::{Session, TaskId};
@@ -118,28 +117,6 @@ impl Worker {
         let attempt = AttemptId { task: spec.id, attempt };
         let message = FromHost::CallEnded { attempt, outcome: Err(error), items: 0 };
         effects.push(Effect::ToCaller { to: session, message });
-    }
-
-    fn handle_caller_message(
-        &mut self,
-        now: Time,
-        session: Session,
-        message: ToHost,
-        effects: &mut Vec<Effect>,
-    ) {
-        match message {
-            ToHost::Call { spec, attempt, epoch, number, values, took } => {
-                let mut call = Call::new(CallOrigin::Caller(session), spec, attempt, values, now);
-                call.stream.consumed = took;
-                self.direct_call_arrived(now, session, call, epoch, number, effects);
-            }
-            ToHost::CancelCall { call, mode } => {
-                self.cancel_call(now, session, call, mode, effects)
-            }
-            ToHost::Took { call, count } => {
-                self.call_items_consumed(CallOrigin::Caller(session), call, count, effects)
-            }
-        }
     }
 
     /// Handles the controller's answer whether a caller's session is alive.

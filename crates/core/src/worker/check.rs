@@ -8,7 +8,7 @@ use crate::map::Set;
 impl Worker {
     /// Panics, naming the contradiction, if the state is inconsistent.
     pub fn check_invariants(&self) {
-        if self.session.is_none() {
+        if !self.membership.is_open() {
             assert!(
                 self.executors.is_empty() && self.attempts.is_empty(),
                 "work without a session"

@@ -7,6 +7,7 @@ use crate::lease::{LeaseTerms, Ping};
 use crate::message::{SystemLimit, ToHost, ToWorker};
 use crate::output::{OutputSource, PrintedLines};
 use crate::payload::Value;
+use crate::recent_events::{EventSummary, Subject};
 use crate::time::Time;
 use std::time::Duration;
 
@@ -75,4 +76,53 @@ pub enum Event {
     DrainRequested { grace: Duration },
     /// The time that [`next_wake`](super::Worker::next_wake) returned has come.
     TimePassed,
+}
+
+impl Event {
+    /// Returns the name of the event, or of the message that it brings, and the ids that it is
+    /// about.
+    pub fn summary(&self) -> EventSummary {
+        let (name, subject) = match self {
+            Event::ControllerMessageReceived { session, message } => {
+                return message.summary().from(*session);
+            }
+            Event::CallerMessageReceived { session, message } => {
+                return message.summary().from(*session);
+            }
+            Event::Joined { session, .. } => ("Joined", Subject::Session(*session)),
+            Event::PingReceived { session, .. } => ("PingReceived", Subject::Session(*session)),
+            Event::Fenced { session } => ("Fenced", Subject::Session(*session)),
+            Event::Yielded { executor, task, .. } => ("Yielded", Subject::TaskIn(*executor, *task)),
+            Event::ExecutorReady { executor } => ("ExecutorReady", Subject::Executor(*executor)),
+            Event::ExecutorRefused { executor, .. } => {
+                ("ExecutorRefused", Subject::Executor(*executor))
+            }
+            Event::ExecutorDied { executor, .. } => ("ExecutorDied", Subject::Executor(*executor)),
+            Event::TaskEnded { executor, task, .. } => {
+                ("TaskEnded", Subject::TaskIn(*executor, *task))
+            }
+            Event::InputsUnavailable { executor, task, .. } => {
+                ("InputsUnavailable", Subject::TaskIn(*executor, *task))
+            }
+            Event::Constructed { executor, .. } => ("Constructed", Subject::Executor(*executor)),
+            Event::CallEnded { executor, call, .. } => {
+                ("CallEnded", Subject::TaskIn(*executor, *call))
+            }
+            Event::Blocked { executor } => ("Blocked", Subject::Executor(*executor)),
+            Event::Resumed { executor } => ("Resumed", Subject::Executor(*executor)),
+            Event::ReferencesReleased { executor, .. } => {
+                ("ReferencesReleased", Subject::Executor(*executor))
+            }
+            Event::ActorExited { executor } => ("ActorExited", Subject::Executor(*executor)),
+            Event::MemoryShort { .. } => ("MemoryShort", Subject::Nothing),
+            Event::Printed { source, .. } => ("Printed", (*source).into()),
+            Event::DataMissing { object } => ("DataMissing", Subject::Object(*object)),
+            Event::DataCopied { object } => ("DataCopied", Subject::Object(*object)),
+            Event::DataPullFailed { object, .. } => ("DataPullFailed", Subject::Object(*object)),
+            Event::DataLost { object, .. } => ("DataLost", Subject::Object(*object)),
+            Event::DrainRequested { .. } => ("DrainRequested", Subject::Nothing),
+            Event::TimePassed => ("TimePassed", Subject::Nothing),
+        };
+        EventSummary::of(name, subject)
+    }
 }

@@ -94,7 +94,7 @@ impl Worker {
         let runtime = self.executors[&taken].runtime.clone();
         let same = |id: &&ExecutorId| self.executors[*id].runtime == runtime;
         let spare = self.idle.iter().chain(&self.spares).filter(same).count();
-        if spare < self.config.spare_executors && !self.draining {
+        if spare < self.config.spare_executors && !self.departure.has_begun() {
             let id = self.spawn(runtime, Occupant::None, effects);
             self.spares.push(id);
         }
@@ -108,7 +108,7 @@ impl Worker {
         if !executor.ready || executor.doomed {
             return;
         }
-        if self.draining || executor.once {
+        if self.departure.has_begun() || executor.once {
             return self.kill(id, effects);
         }
         self.idle.push(id);

@@ -93,7 +93,7 @@ impl Worker {
 
     /// Starts an executor of each failing runtime whose pause is over.
     pub(super) fn try_to_start(&mut self, now: Time, effects: &mut Vec<Effect>) {
-        if self.draining {
+        if self.departure.has_begun() {
             return;
         }
         let mut due = Vec::new();

@@ -111,7 +111,7 @@ impl Worker {
 
     /// Returns whether the worker drains, so that it takes no new work.
     pub fn is_draining(&self) -> bool {
-        self.draining
+        self.departure.has_begun()
     }
 }
 

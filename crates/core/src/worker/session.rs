@@ -1,9 +1,9 @@
-//! Membership and time: joining, pings, stopping before the lease ends, draining and leaving.
+//! Membership and time: joining, stopping before the lease ends, draining and leaving.
 
-use super::{Effect, Timer, Worker};
+use super::{AfterDrain, Departure, Effect, Timer, Worker};
 use crate::id::Session;
-use crate::lease::{HeldLease, LeaseTerms, Ping};
-use crate::message::{FromWorker, ToWorker};
+use crate::lease::LeaseTerms;
+use crate::message::FromWorker;
 use crate::time::Time;
 use std::time::Duration;
 
@@ -12,10 +12,6 @@ use std::time::Duration;
 const MOVE_TIME: Duration = Duration::from_secs(60);
 
 impl Worker {
-    pub(super) fn lease_is_over(&self, now: Time) -> bool {
-        self.lease.as_ref().is_some_and(|lease| lease.is_over(now))
-    }
-
     pub(super) fn joined(
         &mut self,
         now: Time,
@@ -24,39 +20,18 @@ impl Worker {
         asked_at: Time,
         effects: &mut Vec<Effect>,
     ) {
-        assert!(self.session.is_none(), "a worker stops before it joins again");
-        let lease = HeldLease::new(terms, asked_at);
-        if lease.is_over(now) {
-            return effects.push(Effect::Stopped(session)); // The request outlived the lease.
+        let timers = &mut self.timers;
+        if !self.membership.begin(now, session, terms, asked_at, timers, Timer::Lease) {
+            return effects.push(Effect::Stopped(session));
         }
-        self.timers.insert((lease.ends_at(), Timer::Lease));
-        self.session = Some(session);
-        self.lease = Some(lease);
-        (self.draining, self.rejoins_after_drain, self.emptied, self.left) =
-            (false, false, false, false);
+        self.departure = Departure::Staying;
         effects.push(Effect::ToController(FromWorker::Joined));
         self.prestart(effects);
     }
 
-    pub(super) fn pinged(
-        &mut self,
-        now: Time,
-        session: Session,
-        ping: Ping,
-        effects: &mut Vec<Effect>,
-    ) {
-        if self.session != Some(session) {
-            return;
-        }
-        let lease = self.lease.as_mut().expect("a session has a lease");
-        let pong = lease.renew(now, ping, &mut self.timers, Timer::Lease);
-        effects.extend(pong.map(Effect::Pong));
-    }
-
     /// Ends the session: kills every executor and forgets everything.
     pub(super) fn stop(&mut self, effects: &mut Vec<Effect>) {
-        let Some(session) = self.session.take() else { return };
-        self.lease = None;
+        let Some(session) = self.membership.end() else { return };
         let mut executors: Vec<_> = self.executors.drain().map(|(id, _)| id).collect();
         executors.sort_unstable();
         effects.extend(executors.into_iter().map(|executor| Effect::Kill { executor }));
@@ -73,56 +48,17 @@ impl Worker {
         self.reports.clear();
         self.timers.clear();
         self.blocked = 0;
-        if self.draining && !self.left && !self.rejoins_after_drain {
-            effects.push(Effect::Drained); // It was draining, and now nothing is left to finish.
+        match std::mem::take(&mut self.departure) {
+            // The worker was draining, and now nothing is left to finish.
+            Departure::Draining(AfterDrain::Leave) | Departure::Emptied(AfterDrain::Leave) => {
+                effects.push(Effect::Drained);
+            }
+            Departure::Staying
+            | Departure::Draining(AfterDrain::Rejoin)
+            | Departure::Emptied(AfterDrain::Rejoin)
+            | Departure::Left(_) => {}
         }
-        (self.draining, self.rejoins_after_drain, self.emptied, self.left) =
-            (false, false, false, false);
         effects.push(Effect::Stopped(session));
-    }
-
-    pub(super) fn handle_controller_message(
-        &mut self,
-        now: Time,
-        message: ToWorker,
-        effects: &mut Vec<Effect>,
-    ) {
-        match message {
-            ToWorker::Assign { spec, attempt, values, shape, grant } => {
-                self.assigned(now, spec, attempt, values, shape, grant, effects);
-            }
-            ToWorker::Execute { spec, attempt, epoch, values } => {
-                self.relayed_call_arrived(now, spec, attempt, epoch, values, effects);
-            }
-            ToWorker::TakeBack(attempt) => self.taken_back(attempt, effects),
-            ToWorker::CancelAttempt { attempt, mode } => self.cancel(now, attempt, mode, effects),
-            ToWorker::Took { attempt, count } => self.task_items_consumed(attempt, count, effects),
-            ToWorker::Instantiate { spec, epoch, values, grant, checkpoints } => {
-                self.instantiate(now, spec, epoch, values, grant, checkpoints, effects);
-            }
-            ToWorker::Destroy(instance) => self.destroy(instance, effects),
-            ToWorker::Kill(instance) => self.kill_instance(instance, effects),
-            ToWorker::Checkpointed { instance, sequence } => {
-                self.checkpoint_stored(now, instance, sequence, effects);
-            }
-            ToWorker::Watched { session, alive } => self.watched(now, session, alive, effects),
-            ToWorker::SessionEnded { session } => self.caller_ended(now, session, effects),
-            ToWorker::Entrusted { call } => {
-                if let Some((to, message)) = self.answers_awaiting_holds.remove(&call) {
-                    self.send_to_caller(to, message, effects);
-                }
-            }
-            ToWorker::Keep { object } => effects.push(Effect::Retain { object }),
-            ToWorker::Forget { object } => self.forget(object, effects),
-            ToWorker::Located { object, copies } => {
-                effects.push(Effect::Located { object, copies });
-            }
-            ToWorker::Bring { object, from } => effects.push(Effect::Pull { object, from }),
-            ToWorker::Erase { object } => effects.push(Effect::Erase { object }),
-            ToWorker::Leave => self.leave(effects),
-            ToWorker::Drain { grace } => self.drain(now, grace, false, effects),
-            ToWorker::WindUp { grace } => self.drain(now, grace, true, effects),
-        }
     }
 
     pub(super) fn time_passed(&mut self, now: Time, effects: &mut Vec<Effect>) {
@@ -148,35 +84,31 @@ impl Worker {
     }
 
     /// Drains the worker. It takes no new work, and running work may finish until `grace` is over.
-    /// Then the worker leaves for good, or joins the next controller if `returns`. If both were
-    /// asked for, it leaves for good.
     pub(super) fn drain(
         &mut self,
         now: Time,
         grace: Duration,
-        returns: bool,
+        then: AfterDrain,
         effects: &mut Vec<Effect>,
     ) {
-        if self.session.is_none() {
+        if !self.membership.is_open() {
             return effects.push(Effect::Drained);
         }
         self.timers.insert((now + grace, Timer::DrainGrace));
-        if self.draining {
-            if self.rejoins_after_drain && !returns && self.left {
-                effects.push(Effect::Drained);
-            }
-            self.rejoins_after_drain &= returns;
-            return;
+        let before = self.departure;
+        self.departure = before.drain(then);
+        if !before.has_begun() {
+            effects.push(Effect::ToController(FromWorker::Draining));
+            self.give_back_backlogs(effects);
+            self.actors_leave(now, effects);
+        } else if self.departure != before && matches!(before, Departure::Left(_)) {
+            effects.push(Effect::Drained); // It would have joined again, and now leaves for good.
         }
-        (self.draining, self.rejoins_after_drain) = (true, returns);
-        effects.push(Effect::ToController(FromWorker::Draining));
-        self.give_back_backlogs(effects);
-        self.actors_leave(now, effects);
     }
 
     /// Gives up the work that still runs when the grace of a drain is over.
     fn give_up(&mut self, effects: &mut Vec<Effect>) {
-        if self.draining {
+        if self.departure.has_begun() {
             self.give_back_everything(effects);
             self.actors_are_killed(effects);
         }
@@ -185,13 +117,12 @@ impl Worker {
     /// Asks the controller when the worker may leave, once a draining worker has no work left. It
     /// may leave when the data that only this object store has is elsewhere.
     pub(super) fn ask_to_leave(&mut self, now: Time, effects: &mut Vec<Effect>) {
-        if self.draining
-            && !self.emptied
+        if let Departure::Draining(then) = self.departure
             && self.attempts.is_empty()
             && self.actors.is_empty()
             && self.answers_awaiting_holds.is_empty()
         {
-            self.emptied = true;
+            self.departure = Departure::Emptied(then);
             self.report(effects);
             effects.push(Effect::ToController(FromWorker::Emptied));
             self.timers.insert((now + MOVE_TIME, Timer::Moved));
@@ -199,11 +130,11 @@ impl Worker {
     }
 
     /// Leaves. The controller allowed it, or [`MOVE_TIME`] is over.
-    fn leave(&mut self, effects: &mut Vec<Effect>) {
-        if self.emptied && !self.left {
-            self.left = true;
+    pub(super) fn leave(&mut self, effects: &mut Vec<Effect>) {
+        if let Departure::Emptied(then) = self.departure {
+            self.departure = Departure::Left(then);
             effects.push(Effect::ToController(FromWorker::Leaving));
-            if !self.rejoins_after_drain {
+            if then == AfterDrain::Leave {
                 effects.push(Effect::Drained);
             }
         }

@@ -78,7 +78,7 @@ impl Worker {
     ) {
         let id = spec.id;
         let attempt_id = AttemptId { task: id, attempt };
-        if self.draining {
+        if self.departure.has_begun() {
             return refuse(attempt_id, Refusal::Draining, effects);
         }
         let local = LocalTask {
@@ -262,7 +262,7 @@ impl Worker {
         slots.granted -= 1;
         slots.blocked -= u32::from(blocked);
         self.blocked -= usize::from(blocked);
-        let next = if self.draining { None } else { slots.backlog.pop_front() };
+        let next = if self.departure.has_begun() { None } else { slots.backlog.pop_front() };
         let next = next.map(|next| AttemptId { task: next, attempt: self.attempts[&next].attempt });
         if let AttemptEnd::Finished(values) = &end {
             super::blob::retain_blobs(values, effects);
@@ -284,7 +284,7 @@ impl Worker {
     /// Refuses the attempts of a backlog that no running attempt could leave a grant to.
     fn give_back_backlog(&mut self, shape: ShapeId, reason: Refusal, effects: &mut Vec<Effect>) {
         let slots = self.slots.get_mut(&shape).expect("the shape has slots");
-        if slots.granted == slots.blocked || self.draining {
+        if slots.granted == slots.blocked || self.departure.has_begun() {
             for id in std::mem::take(&mut slots.backlog) {
                 let local = self.attempts.remove(&id).expect("it is in the backlog");
                 refuse(AttemptId { task: id, attempt: local.attempt }, reason, effects);

@@ -15,6 +15,7 @@ mod child;
 mod contestant;
 mod context;
 mod json;
+#[path = "../../machine.rs"]
 mod machine;
 mod report;
 mod rivals;

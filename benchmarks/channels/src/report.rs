@@ -7,6 +7,19 @@ use crate::shapes::FLOOR;
 use crate::tournament::{Cell, Measured};
 use crate::verdict::{LOSSY, OURS, Verdict, geometric_mean};
 
+/// The rivals that are crates. The version of std is the compiler's.
+const RIVALS: [&str; 9] = [
+    "kanal",
+    "crossfire",
+    "crossbeam-channel",
+    "flume",
+    "loole",
+    "async-channel",
+    "tokio",
+    "tachyonix",
+    "oneshot",
+];
+
 const NOT_MEASURED: &str = "\
 - more than the cores of this machine: nothing here says how anything scales on 16 or more;
 - memory, allocations and processor time (a rival that spins looks fast and is not free);
@@ -22,7 +35,10 @@ pub fn print(all: &[Measured], settings: &Settings, load_before: &str) {
     println!("- machine: {}", machine::describe());
     println!("- load average: {load_before} before, {} after", machine::load());
     println!("- compiler: {}; commit: {}", machine::RUSTC, machine::COMMIT);
-    println!("- rivals: {}, std as the compiler", machine::versions());
+    println!(
+        "- rivals: {}, std as the compiler",
+        machine::versions(include_str!("../Cargo.lock"), &RIVALS)
+    );
     let length = settings.target().as_millis();
     let rounds = settings.rounds;
     println!("- medians of {rounds} interleaved rounds of about {length} ms, a process each");

@@ -12,6 +12,7 @@
 mod arguments;
 mod child;
 mod contest;
+#[path = "../../machine.rs"]
 mod machine;
 mod marline_cluster;
 mod memory;

@@ -10,6 +10,9 @@ use std::path::Path;
 /// The name of the rival that is a fixed value: the goal itself.
 pub const GOAL: &str = "goal";
 
+/// The crates that the rivals and our links are made of.
+const CRATES: [&str; 4] = ["tonic", "h2", "prost", "tokio"];
+
 const NOT_MEASURED: &str = "\
 - more than one machine, and more cores than this one has: controller, worker, client and the echo servers
   share them, so a rate here is what all of them manage together;
@@ -82,7 +85,7 @@ pub fn print(rows: &[Row], settings: &Settings, load_before: &str, others: f64) 
     println!("- load average: {load_before} before, {} after;", machine::load());
     println!("  other processes used {:.0} % of the machine", others * 100.0);
     println!("- compiler: {}; commit: {}", machine::RUSTC, machine::COMMIT);
-    println!("- {}", machine::versions());
+    println!("- {}", machine::versions(include_str!("../Cargo.lock"), &CRATES));
     println!("- medians of {} interleaved rounds", settings.rounds);
     println!("- `ratio`: how many times better ours is than `against`; **bold** falls short\n");
     println!("| shape | metric | ours | rivals | against | ratio | goal |");

@@ -14,6 +14,7 @@ mod arguments;
 mod objects;
 mod pending;
 mod pull;
+mod submit;
 mod upload;
 
 pub use pending::{Callback, Pending, wait_for_some};
@@ -29,7 +30,7 @@ use crate::stream::{Feed, ItemStream};
 use crate::upstream::{Upstream, UpstreamToken};
 use marline_channel::{oneshot, watch};
 use marline_core::controller::Role;
-use marline_core::error::{Error, ErrorKind, Ran};
+use marline_core::error::{Error, Ran};
 use marline_core::id::{ActorId, ObjectId, Referent, TaskId};
 use marline_core::message::{AttemptId, CancelMode, FoundActor};
 use marline_core::output::{Audience, OutputSource};
@@ -185,125 +186,6 @@ impl Client {
         self.shared.node.upstream().map(|(address, _)| address)
     }
 
-    /// Submits a task. If there is no room, fails with `Exhausted`, which names the limit.
-    pub fn try_submit(&self, spec: Arc<TaskSpec>) -> Result<Pending<Outcome>, Error> {
-        let (tell, pending) = Pending::with_callback();
-        self.try_submit_with_callback(spec, || tell)?;
-        Ok(pending)
-    }
-
-    /// Like [`try_submit`](Client::try_submit), but calls the callback with the outcome. If this
-    /// fails, no callback is requested.
-    pub fn try_submit_with_callback(
-        &self,
-        spec: Arc<TaskSpec>,
-        tell: impl FnOnce() -> Callback<Outcome>,
-    ) -> Result<(), Error> {
-        fits("the arguments", spec.args.len())?;
-        self.shared.node.with_state(|state, _| {
-            let mut effects = Vec::new();
-            let shell = state.client(self.shared.index);
-            let task = spec.id;
-            shell.machine.submit(spec, &mut effects)?;
-            shell.tasks.insert(task, tell());
-            state.client_effects(self.shared.index, effects);
-            Ok(())
-        })
-    }
-
-    /// Submits a task whose items are taken while it runs. If there is no room, fails with
-    /// `Exhausted`. The callback is called with the outcome. If this fails, no callback is
-    /// requested.
-    pub fn try_submit_stream(
-        &self,
-        spec: Arc<TaskSpec>,
-        tell: impl FnOnce() -> Callback<Outcome>,
-    ) -> Result<ItemStream, Error> {
-        fits("the arguments", spec.args.len())?;
-        let (stream, feed) = ItemStream::new(self.clone(), &spec);
-        self.shared.node.with_state(|state, _| {
-            let mut effects = Vec::new();
-            let shell = state.client(self.shared.index);
-            let task = spec.id;
-            shell.machine.submit(spec, &mut effects)?;
-            shell.tasks.insert(task, tell());
-            shell.streams.insert(task, feed);
-            state.client_effects(self.shared.index, effects);
-            Ok(())
-        })?;
-        Ok(stream)
-    }
-
-    /// Like [`try_submit_stream`](Client::try_submit_stream), but blocks this thread until there is
-    /// room.
-    pub fn submit_stream(
-        &self,
-        spec: Arc<TaskSpec>,
-        tell: impl Fn() -> Callback<Outcome>,
-    ) -> Result<ItemStream, Error> {
-        self.with_room(|| self.try_submit_stream(spec.clone(), &tell))
-    }
-
-    /// Reports that `count` items of a stream were taken in all.
-    pub(crate) fn took(&self, task: TaskId, count: u32) {
-        self.with(|machine, effects| machine.report_consumed(task, count, effects));
-    }
-
-    /// Closes a stream: cancels its producer.
-    pub(crate) fn close_stream(&self, task: TaskId) {
-        self.shared.node.with_state(|state, _| {
-            let mut effects = Vec::new();
-            let shell = state.client(self.shared.index);
-            shell.machine.close_stream(task, &mut effects);
-            state.client_effects(self.shared.index, effects);
-        });
-    }
-
-    /// Submits a task. Blocks this thread until there is room.
-    pub fn submit(&self, spec: Arc<TaskSpec>) -> Result<Pending<Outcome>, Error> {
-        self.with_room(|| self.try_submit(spec.clone()))
-    }
-
-    /// Like [`submit`](Client::submit), but calls the callback with the outcome.
-    pub fn submit_with_callback(
-        &self,
-        spec: Arc<TaskSpec>,
-        tell: impl Fn() -> Callback<Outcome>,
-    ) -> Result<(), Error> {
-        self.with_room(|| self.try_submit_with_callback(spec.clone(), &tell))
-    }
-
-    /// Retries until there is room. The tasks that make room may need the CPU of the task that
-    /// waits here, so the waiting task lends its CPU.
-    fn with_room<R>(&self, submit: impl Fn() -> Result<R, Error>) -> Result<R, Error> {
-        let mut room = None;
-        loop {
-            match submit() {
-                Err(error) if error.kind() == ErrorKind::Exhausted => match &mut room {
-                    // The loop tries once more after this, so that it does not miss room that
-                    // appeared meanwhile.
-                    None => room = Some(self.room()),
-                    Some(room) => wait_for_change(room)?,
-                },
-                result => return result,
-            }
-        }
-    }
-
-    /// Submits a task. Waits without blocking the thread until there is room.
-    pub async fn submit_async(&self, spec: Arc<TaskSpec>) -> Result<Pending<Outcome>, Error> {
-        let mut room = None;
-        loop {
-            match self.try_submit(spec.clone()) {
-                Err(error) if error.kind() == ErrorKind::Exhausted => match &mut room {
-                    None => room = Some(self.room()),
-                    Some(room) => room.changed().await.map_err(|_| session_over_error())?,
-                },
-                result => return result,
-            }
-        }
-    }
-
     /// Ends the session now, even if clones of the client exist. Their requests fail from now on.
     pub fn leave(&self) {
         self.shared.left.store(true, Ordering::Relaxed);
@@ -333,10 +215,6 @@ impl Client {
     /// client that is shown the output of that task or actor is also shown the output of its parts.
     pub fn set_parent(&self, source: OutputSource) -> Result<(), Error> {
         self.with(|machine, effects| machine.show_output(Audience::OfSource(source), effects))
-    }
-
-    fn room(&self) -> watch::Receiver<u64> {
-        self.shared.node.with_state(|state, _| state.client(self.shared.index).room.subscribe())
     }
 
     /// Returns the status of a task or a call.

@@ -1,20 +1,9 @@
-//! The machine and the build that the numbers are from: processor, load, compiler,
-//! commit, and the versions of all crates, from the lock file of this build.
+//! The machine and the build that the numbers of a benchmark are from: processor, kernel, load,
+//! compiler, commit, and the versions of the rivals. The benchmarks of channels and of the cluster
+//! are two packages, so each includes this file.
 
 use std::fs::read_to_string;
 use std::path::{Path, PathBuf};
-
-const CRATES: [&str; 9] = [
-    "kanal",
-    "crossfire",
-    "crossbeam-channel",
-    "flume",
-    "loole",
-    "async-channel",
-    "tokio",
-    "tachyonix",
-    "oneshot",
-];
 
 pub const RUSTC: &str = env!("BENCH_RUSTC");
 pub const COMMIT: &str = env!("BENCH_COMMIT");
@@ -26,7 +15,9 @@ pub fn describe() -> String {
         .find_map(|line| line.strip_prefix("model name")?.split_once(": "))
         .map_or("unknown processor", |(_, model)| model);
     let cores = std::thread::available_parallelism().map_or(0, usize::from);
-    format!("{model}, {cores} cores, {}", std::env::consts::OS)
+    let kernel = read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    let number = kernel.split('-').next().unwrap_or_default().trim();
+    format!("{model}, {cores} cores, {} {number}", std::env::consts::OS)
 }
 
 pub fn load() -> String {
@@ -34,8 +25,8 @@ pub fn load() -> String {
     load.split_whitespace().take(3).collect::<Vec<_>>().join(" ")
 }
 
-/// Processor time since boot, in ticks: all of it, the part that was used, and the
-/// part of that which this process and its ended children used.
+/// Processor time since boot, in ticks: all of it, the part that was used, and the part of that
+/// which this process and its ended children used.
 #[derive(Clone, Copy)]
 struct Ticks {
     offered: u64,
@@ -56,8 +47,8 @@ impl Ticks {
         let idle = all.get(3)? + all.get(4)?;
         let offered = all.iter().take(8).sum();
         let own = read_to_string("/proc/self/stat").ok()?;
-        // After the name in brackets and the state, words 11 to 14 are utime and
-        // stime, of the process and of its children.
+        // After the name in brackets and the state, words 11 to 14 are utime and stime, of the
+        // process and of its children.
         let own = numbers(own.rsplit_once(") ")?.1.split_once(' ')?.1);
         Some(Ticks { offered, used: offered - idle, ours: own.get(10..14)?.iter().sum() })
     }
@@ -86,12 +77,11 @@ pub fn repository() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-/// Returns the name and version of every rival but std, whose version is the compiler's.
-pub fn versions() -> String {
-    let lock = include_str!("../Cargo.lock");
+/// Returns the names of these crates with their versions, from the lock file of this build.
+pub fn versions(lock: &str, crates: &[&str]) -> String {
     let version = |name: &str| {
         let entry = lock.split_once(&format!("name = \"{name}\"\nversion = \""));
         entry.map_or("?", |(_, rest)| rest.split('"').next().unwrap_or("?"))
     };
-    CRATES.iter().map(|name| format!("{name} {}", version(name))).collect::<Vec<_>>().join(", ")
+    crates.iter().map(|name| format!("{name} {}", version(name))).collect::<Vec<_>>().join(", ")
 }

@@ -11,8 +11,9 @@
 
 from typing import TYPE_CHECKING
 
-from marline._actor import ActorClass, ActorHandle, exit_actor, get_actor, kill
-from marline._errors import (
+from marline import _native
+from marline._api.actors import ActorClass, ActorHandle, exit_actor, get_actor, kill
+from marline._api.errors import (
     ActorDiedError,
     ActorUnavailableError,
     AlreadyExistsError,
@@ -36,13 +37,14 @@ from marline._errors import (
     UnsupportedError,
     WorkerLostError,
 )
+from marline._api.remote import RemoteFunction, remote
+from marline._api.values import cancel, get, put, wait
 from marline._native import ObjectRef, ObjectRefGenerator
-from marline._remote import RemoteFunction, remote
-from marline._session import cancel, get, init, is_initialized, put, shutdown, wait
+from marline._session.sessions import init, is_initialized, shutdown
 
 if TYPE_CHECKING:
-    from marline._actor_pool import ActorPool
-    from marline._cluster import (
+    from marline._api.actor_pool import ActorPool
+    from marline._api.cluster import (
         RuntimeContext,
         available_resources,
         cluster_resources,
@@ -52,14 +54,14 @@ if TYPE_CHECKING:
         nodes,
         object_stores,
     )
-    from marline._context import Context, default_context, use_context
-    from marline._context_engine import ActorStatus, ContextActor, ContextFuture
-    from marline._executor_pool import Executor
-    from marline._generator import DynamicObjectRefGenerator
-    from marline._map import map
-    from marline._named import NamedClass, NamedFunction, actor_class, function
-    from marline._propagate import propagate, trace_context
-    from marline._scope import Scope, scope
+    from marline._api.generators import DynamicObjectRefGenerator
+    from marline._api.map import map
+    from marline._api.named import NamedClass, NamedFunction, actor_class, function
+    from marline._api.propagation import propagate, trace_context
+    from marline._api.scopes import Scope, scope
+    from marline._concurrent.executor_pool import Executor
+    from marline._engines.context import Context, default_context, use_context
+    from marline._engines.engine import ActorStatus, ContextActor, ContextFuture
 
 __all__ = [
     "ActorClass",
@@ -128,11 +130,13 @@ __all__ = [
     "wait",
 ]
 
+__version__ = _native.VERSION
+
 # Names that many programs do not use, by module. Each module is imported when one of its names is
 # first used, so that `import marline` stays fast.
 _LATER = {
-    "_actor_pool": ["ActorPool"],
-    "_cluster": [
+    "_api.actor_pool": ["ActorPool"],
+    "_api.cluster": [
         "RuntimeContext",
         "available_resources",
         "cluster_resources",
@@ -142,14 +146,14 @@ _LATER = {
         "nodes",
         "object_stores",
     ],
-    "_context": ["Context", "default_context", "use_context"],
-    "_context_engine": ["ActorStatus", "ContextActor", "ContextFuture"],
-    "_executor_pool": ["Executor"],
-    "_generator": ["DynamicObjectRefGenerator"],
-    "_map": ["map"],
-    "_named": ["NamedClass", "NamedFunction", "actor_class", "function"],
-    "_propagate": ["propagate", "trace_context"],
-    "_scope": ["Scope", "scope"],
+    "_engines.context": ["Context", "default_context", "use_context"],
+    "_engines.engine": ["ActorStatus", "ContextActor", "ContextFuture"],
+    "_concurrent.executor_pool": ["Executor"],
+    "_api.generators": ["DynamicObjectRefGenerator"],
+    "_api.map": ["map"],
+    "_api.named": ["NamedClass", "NamedFunction", "actor_class", "function"],
+    "_api.propagation": ["propagate", "trace_context"],
+    "_api.scopes": ["Scope", "scope"],
 }
 _HOMES = {name: home for home, names in _LATER.items() for name in names}
 

@@ -18,18 +18,20 @@ _Returns = tuple[int, int | None, bool, bool]
 # `max_restarts`, `max_task_retries`, `max_concurrency`, `max_pending_calls`, `detached`,
 # `get_if_exists`, `preemptible`, `idle_ttl`, `saves`, `checkpoint_every`, `checkpoint_interval`.
 _ActorLifeOptions = dict[str, Any]
-# A piece of output: the name of the function or actor, the host, the pid, whether it went to
-# standard error, the lines if there are any, how many lines were dropped, how many were missed, and
-# the id of the log.
-_Piece = tuple[str, str, int, bool, str | None, int, int, str]
-# A failure whose error was never read: `task`, `call` or `actor`; the name; the kind of the error;
-# the class of the exception if user code raised one; the message; whether the value is lost;
-# whether memory was exhausted.
-_UnreadFailure = tuple[str, str, str, str | None, str, bool, bool]
+# The limits of an object store: `object_store_memory`, `object_spilling_directory`.
+_StoreLimits = dict[str, Any]
 
 VERSION: str
+DEFAULT_MAX_UNCONSUMED: int
+MAX_INTERFACE_BYTES: int
+MAX_RETURNS: int
+MAX_UNCONSUMED: int
 
 __all__ = [
+    "DEFAULT_MAX_UNCONSUMED",
+    "MAX_INTERFACE_BYTES",
+    "MAX_RETURNS",
+    "MAX_UNCONSUMED",
     "VERSION",
     "Actor",
     "ActorOptions",
@@ -37,15 +39,19 @@ __all__ = [
     "CodeScope",
     "Completions",
     "ContainedReferences",
+    "ErrorParts",
     "Function",
     "ItemSender",
     "ObjectRef",
     "ObjectRefGenerator",
     "Output",
+    "OutputPiece",
+    "RunningWork",
     "Session",
     "SharedBytes",
     "StatusClient",
     "TaskOptions",
+    "UnreadNotice",
     "about_to_fork",
     "available_cpus",
     "buffer_callback",
@@ -80,7 +86,7 @@ class ObjectRef:
     def _value(self) -> Any: ...
     def _value_if_local(self) -> tuple[Any] | None: ...
     @staticmethod
-    def _load(origin: Sequence[int], index: int) -> ObjectRef: ...
+    def _load(origin: Sequence[int], index: int, session: Session | None = None) -> ObjectRef: ...
     def __await__(self) -> Generator[Any, None, Any]: ...
     def __hash__(self) -> int: ...
     def __eq__(self, value: object, /) -> bool: ...
@@ -124,7 +130,7 @@ class ItemSender:
 
 @final
 class Session:
-    """This process's membership in a cluster, which is embedded or runs elsewhere."""
+    """A membership of this process in a cluster, which is embedded or runs elsewhere."""
 
     @property
     def number(self) -> int: ...
@@ -135,13 +141,15 @@ class Session:
         command: list[str],
         setup: str,
         shows_output: bool,
-        store: tuple[int | None, str | None],
+        store: _StoreLimits,
     ) -> Session: ...
     @staticmethod
     def join(address: str | None, token: str | None) -> Session: ...
     @staticmethod
     def find_local_cluster(address: str | None) -> tuple[str, str] | None: ...
     def output(self) -> Output: ...
+    def set_namespace(self, namespace: str) -> None: ...
+    def owns(self, reference: ObjectRef) -> bool: ...
     def print_unread_failures(self) -> None: ...
     def close_unread(self, with_held: bool) -> None: ...
     def may_lag(self) -> bool: ...
@@ -216,6 +224,8 @@ class Actor:
 
     @property
     def id(self) -> str: ...
+    @property
+    def session(self) -> Session: ...
     def set_class_name(self, class_: str) -> None: ...
     def call(
         self,
@@ -277,7 +287,7 @@ class Completions:
 class Output:
     """The output of this driver's work."""
 
-    def take(self, timeout: float | None) -> list[_Piece] | None: ...
+    def take(self, timeout: float | None) -> list[OutputPiece] | None: ...
 
 @final
 class CodeScope:
@@ -306,12 +316,91 @@ class CodeScope:
     def unfinished(self) -> int:
         """Returns how many of the submitted tasks and calls have not ended."""
 
-    def running(self) -> tuple[str, str, int, str | None, int | None, list[int]] | None:
-        """Returns the function's name, the task, its attempt, the actor, its epoch, and the
-        GPUs."""
+    def running(self) -> RunningWork | None:
+        """Returns what is known of the task or call; `None` outside of one."""
 
     def left(self) -> float | None:
         """Returns the seconds until the deadline of the task, if it has one."""
+
+@final
+class RunningWork:
+    """A running task or call."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def task(self) -> str: ...
+    @property
+    def attempt(self) -> int: ...
+    @property
+    def actor(self) -> str | None: ...
+    @property
+    def actor_epoch(self) -> int | None: ...
+    @property
+    def gpus(self) -> list[int]: ...
+
+@final
+class ErrorParts:
+    """An error, of which an exception is made."""
+
+    @property
+    def kind(self) -> str: ...
+    @property
+    def may_have_run(self) -> bool: ...
+    @property
+    def message(self) -> str: ...
+    @property
+    def class_name(self) -> str | None: ...
+    @property
+    def remote_traceback(self) -> str | None: ...
+    @property
+    def pickled(self) -> tuple[bytes, int] | None: ...
+    @property
+    def cause(self) -> BaseException | None: ...
+    @property
+    def is_value_gone(self) -> bool: ...
+    @property
+    def is_out_of_memory(self) -> bool: ...
+
+@final
+class OutputPiece:
+    """A piece of output of remote work."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def hostname(self) -> str: ...
+    @property
+    def pid(self) -> int: ...
+    @property
+    def is_error(self) -> bool: ...
+    @property
+    def text(self) -> str | None: ...
+    @property
+    def dropped(self) -> int: ...
+    @property
+    def missed(self) -> int: ...
+    @property
+    def log(self) -> str: ...
+
+@final
+class UnreadNotice:
+    """The contents of the line about a failure whose error was never read."""
+
+    @property
+    def what(self) -> str: ...
+    @property
+    def name(self) -> str: ...
+    @property
+    def kind(self) -> str: ...
+    @property
+    def class_name(self) -> str | None: ...
+    @property
+    def message(self) -> str: ...
+    @property
+    def is_value_gone(self) -> bool: ...
+    @property
+    def is_out_of_memory(self) -> bool: ...
 
 @final
 class CallCompletion:

@@ -14,7 +14,7 @@ from mypy.plugin import ClassDefContext, Plugin
 from mypy.plugins.common import add_method_to_class
 from mypy.types import AnyType, TypeOfAny
 
-_DECORATORS = ("marline.remote", "marline._remote.remote")
+_DECORATORS = ("marline.remote", "marline._api.remote.remote")
 
 
 class MarlinePlugin(Plugin):
@@ -26,8 +26,8 @@ class MarlinePlugin(Plugin):
 
 def _add_methods(context: ClassDefContext) -> bool:
     """Adds ``remote`` and ``options`` to a class. Returns false if mypy has to call again later."""
-    handle = context.api.named_type_or_none("marline._actor.ActorHandle")
-    actor_class = context.api.named_type_or_none("marline._actor.ActorClass")
+    handle = context.api.named_type_or_none("marline._api.actors.ActorHandle")
+    actor_class = context.api.named_type_or_none("marline._api.actors.ActorClass")
     if handle is None or actor_class is None:
         return False
     anything = AnyType(TypeOfAny.explicit)

@@ -158,7 +158,9 @@ class FaultCluster(SeparateCluster):
 
     def forked(self) -> dict[int, tuple[int, list[str]]]:
         return {
-            pid: found for pid, found in self.live_processes().items() if "marline._forkserver" in found[1]
+            pid: found
+            for pid, found in self.live_processes().items()
+            if "marline._executor.forkserver" in found[1]
         }
 
     def log_tails(self) -> str:

@@ -18,6 +18,7 @@ import cloudpickle
 import marline
 import pytest
 from conftest import PATIENCE, is_alive, wait_until
+from marline._session import sessions
 
 # Workers of a separate cluster cannot import this module.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
@@ -271,7 +272,7 @@ def test_what_an_actor_returns_by_reference_lives_as_long_as_it_is_used() -> Non
         marline.get(keeper.fresh.remote())
     del inner
     # The session still holds one value: the code of the class.
-    wait_until("the other values are released", lambda: marline._session.status().kept()[0] == 1)
+    wait_until("the other values are released", lambda: sessions.current().status().kept()[0] == 1)
 
 
 def test_results_of_calls_are_arguments_like_any_other() -> None:

@@ -90,7 +90,9 @@ class ChaosCluster(SeparateCluster):
         workers = {worker.pid for worker in self.workers}
         family = self.live_processes().items()
         return [
-            pid for pid, (parent, words) in family if parent in workers and "marline._forkserver" in words
+            pid
+            for pid, (parent, words) in family
+            if parent in workers and "marline._executor.forkserver" in words
         ]
 
     def forks(self) -> list[int]:
@@ -98,7 +100,9 @@ class ChaosCluster(SeparateCluster):
         workers = {worker.pid for worker in self.workers}
         family = self.live_processes().items()
         return [
-            pid for pid, (parent, words) in family if parent not in workers and "marline._forkserver" in words
+            pid
+            for pid, (parent, words) in family
+            if parent not in workers and "marline._executor.forkserver" in words
         ]
 
 
@@ -284,7 +288,7 @@ def test_an_embedded_cluster_survives_its_fork_server() -> None:
         named = (
             int(pid)
             for pid in children
-            if b"marline._forkserver" in Path(f"/proc/{pid}/cmdline").read_bytes()
+            if b"marline._executor.forkserver" in Path(f"/proc/{pid}/cmdline").read_bytes()
         )
         return next(named, 0)
 

@@ -8,7 +8,7 @@ import warnings
 import marline
 import pytest
 from conftest import is_alive
-from marline._home import warn_of_other
+from marline._session.own_cluster import warn_of_other
 
 pytestmark = pytest.mark.usefixtures("cluster")
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import os
 import sys
 import threading
 import time
@@ -19,12 +20,17 @@ import cloudpickle
 import marline
 import pytest
 from conftest import CONTEXTS_ON_CLUSTERS, PATIENCE, skip, wait_until
+from marline._session import sessions
 
 # Workers of a separate cluster cannot import this module.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
 # An exception in a thread of Marline fails the test.
 pytestmark = pytest.mark.filterwarnings("error::pytest.PytestUnhandledThreadExceptionWarning")
+
+
+def _namespace() -> str:
+    return marline.get_runtime_context().namespace
 
 
 def add(a: int, b: int = 0) -> int:
@@ -474,20 +480,69 @@ def test_the_default_context_is_the_one_that_is_used(ctx: marline.Context) -> No
 
 
 @pytest.mark.parametrize("engine", CONTEXTS_ON_CLUSTERS)
-def test_a_process_is_part_of_one_cluster_at_a_time(ctx: marline.Context, engine: str) -> None:
-    with pytest.raises(RuntimeError, match="is open"):
-        marline.Context("local")
-    assert ctx.run(add, 1).result() == 1
+def test_without_init_the_module_functions_use_the_session_of_the_context(
+    ctx: marline.Context, engine: str
+) -> None:
+    assert marline.is_initialized()
+    assert marline.get(marline.remote(add).remote(1, 2)) == 3
     marline.shutdown()
     with pytest.raises(RuntimeError, match="shutdown"):
         ctx.run(add, 1)
     assert not marline.is_initialized()
 
 
+@pytest.mark.parametrize("engine", CONTEXTS_ON_CLUSTERS)
+def test_contexts_on_clusters_live_side_by_side(ctx: marline.Context, engine: str) -> None:
+    """On two clusters, or on one cluster, each with a session of its own."""
+    address = ctx.kind if engine == "host:port" else "local"
+    token = sessions.current().address_and_token()[1]
+    with marline.Context(address, token=token) as other:
+        assert marline.default_context() is ctx, "the oldest"
+        first, second = ctx.run(add, 1), other.run(add, 10)
+        # A future of another context arrives as its value, like any other.
+        assert ctx.run(add, first, second).result(PATIENCE) == 11
+        assert other.run(add, first, second).result(PATIENCE) == 11
+        counter = ctx.create_actor(Counter, second, name="the one")
+        assert counter.add.remote(second).result(PATIENCE) == 20
+        is_shared = engine == "host:port"
+        assert (other.actor_status("the one").state == "ready") == is_shared
+        # References inside a value belong to the session that the value came through.
+        [nested] = other.run(lambda future: [future], [second]).result(PATIENCE)
+        assert nested[0].result(PATIENCE) == 10
+        with pytest.raises(marline.InvalidError, match="belongs to another session"):
+            ctx.run(len, [second]).result(PATIENCE)
+        with pytest.raises(marline.InvalidError, match="belongs to another session"):
+            ctx.put([second])
+    assert first.result(PATIENCE) == 1
+    assert ctx.run(add, 3).result(PATIENCE) == 3
+    with pytest.raises(RuntimeError, match="closed"):
+        other.run(add, 1)
+
+
+def test_a_context_lives_beside_the_session_of_init() -> None:
+    with marline.init(num_cpus=1, namespace="mine", runtime_env={"env_vars": {"OF_INIT": "1"}}):
+        with marline.Context("local", num_cpus=1) as ctx:
+            assert marline.default_context() is not ctx
+            getenv = marline.remote(os.getenv)
+            assert marline.get(getenv.remote("OF_INIT")) == "1"
+            assert ctx.run(os.getenv, "OF_INIT").result(PATIENCE) is None
+            assert ctx.run(_namespace).result(PATIENCE) == "default"
+            assert marline.get(marline.remote(_namespace).remote()) == "mine"
+        assert marline.get(getenv.remote("OF_INIT")) == "1"
+    assert not marline.is_initialized()
+
+
+def test_init_starts_a_session_of_its_own_beside_a_context() -> None:
+    with marline.Context("local", num_cpus=1) as ctx:
+        with marline.init(num_cpus=1):
+            assert marline.default_context() is not ctx
+            assert marline.get(marline.remote(add).remote(1, 2)) == 3
+        assert marline.default_context() is ctx
+        assert ctx.run(add, 1).result(PATIENCE) == 1
+
+
 def test_the_session_of_init_is_the_default() -> None:
     with marline.init(num_cpus=1):
-        with pytest.raises(RuntimeError, match="default_context"):
-            marline.Context("local")
         assert marline.default_context().run(add, 1, 2).result() == 3
         marline.default_context().close()
         assert marline.is_initialized()

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import contextvars
+import gc
 import os
 import signal
 import sys
@@ -21,7 +22,16 @@ from typing import Any
 import cloudpickle
 import marline
 import pytest
-from conftest import CONTEXTS_ON_CLUSTERS, PATIENCE, Script, marline_up, skip, wait_until
+from conftest import (
+    CONTEXTS_ON_CLUSTERS,
+    PATIENCE,
+    Script,
+    SeparateCluster,
+    descendants,
+    marline_up,
+    skip,
+    wait_until,
+)
 
 # Workers of a separate cluster cannot import this module.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
@@ -759,9 +769,9 @@ def test_closing_ends_what_runs(ctx: marline.Context, engine: str, tmp_path: Pat
 def test_closing_leaves_code_behind_that_does_not_stop(
     ctx: marline.Context, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from marline import _context_threads
+    from marline._engines import on_threads
 
-    monkeypatch.setattr(_context_threads, "STOPS_WITHIN", 0.05)
+    monkeypatch.setattr(on_threads, "STOPS_WITHIN", 0.05)
     begun, go = threading.Event(), threading.Event()
 
     def block() -> None:
@@ -862,25 +872,33 @@ def test_variables_travel_with_tasks_and_calls(ctx: marline.Context) -> None:
 # Sessions.
 
 
-@pytest.mark.parametrize("engine", ["local"])
-def test_a_context_that_was_dropped_makes_room_for_another(engine: str) -> None:
-    def use() -> int:
-        dropped = marline.Context(engine, num_cpus=1)
+@pytest.mark.parametrize("engine", CONTEXTS_ON_CLUSTERS)
+def test_a_context_that_was_dropped_ends_with_a_warning(engine: str, tmp_path: Path) -> None:
+    def use(address: str, token: str | None) -> int:
+        dropped = marline.Context(address, token=token)
         return int(dropped.run(abs, -1).result(PATIENCE))
 
-    assert use() == 1
-    assert use() == 1
-    future = marline.default_context().run(abs, -2)
-    with marline.Context(engine, num_cpus=1) as ctx:
-        assert ctx.run(abs, -3).result(PATIENCE) == 3
-    assert future is not None
+    separate = SeparateCluster(tmp_path / "run") if engine == "host:port" else None
+    before = descendants(os.getpid())
+    try:
+        if separate is not None:
+            separate.worker("--cpus", "2")
+        address, token = ("local", None) if separate is None else (separate.address, separate.token)
+        for _ in range(2):
+            with pytest.warns(ResourceWarning, match="was dropped and not closed"):
+                assert use(address, token) == 1
+                gc.collect()
+            assert not marline.is_initialized()
+        if separate is None:
+            wait_until("the processes have ended", lambda: not (descendants(os.getpid()) - before))
+    finally:
+        if separate is not None:
+            separate.end()
 
 
 @pytest.mark.parametrize("engine", ["local"])
 def test_a_future_keeps_the_context_that_was_dropped(engine: str) -> None:
     future = marline.Context(engine, num_cpus=1).run(abs, -1)
-    with pytest.raises(RuntimeError, match="is open"):
-        marline.Context(engine)
     assert future.result(PATIENCE) == 1
     context = marline.default_context()
     assert context.run(abs, -2).result(PATIENCE) == 2

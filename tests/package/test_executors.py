@@ -38,7 +38,7 @@ def executors() -> set[int]:
 
 def is_server(pid: int) -> bool:
     try:
-        return b"marline._forkserver" in Path(f"/proc/{pid}/cmdline").read_bytes()
+        return b"marline._executor.forkserver" in Path(f"/proc/{pid}/cmdline").read_bytes()
     except (FileNotFoundError, ProcessLookupError):
         return False
 

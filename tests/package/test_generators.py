@@ -16,6 +16,7 @@ from typing import Any
 import marline
 import pytest
 from conftest import Script, wait_until
+from marline._session import sessions
 
 pytestmark = pytest.mark.usefixtures("cluster")
 
@@ -204,7 +205,7 @@ def test_a_slow_consumer_holds_up_the_producer_and_leaving_ends_it(kind: str, tm
 
 def test_closing_cancels_the_task_and_releases_items_that_were_not_taken(tmp_path: Path) -> None:
     file = tmp_path / "progress"
-    before = marline._session.status().kept()
+    before = sessions.current().status().kept()
     generator = tells.remote(str(file))
     ref = next(generator)
     wait_until("some items are made", lambda: progress(file) not in ("", "0"))
@@ -217,7 +218,7 @@ def test_closing_cancels_the_task_and_releases_items_that_were_not_taken(tmp_pat
     # The session holds the code of a function as long as the function exists.
     wait_until(
         "no value is held except the function's code",
-        lambda: marline._session.status().kept()[0] <= before[0] + 1,
+        lambda: sessions.current().status().kept()[0] <= before[0] + 1,
     )
 
 
@@ -422,7 +423,7 @@ def test_a_timeout_ends_a_stream(tmp_path: Path) -> None:
 
 
 def test_when_the_consumer_dies_the_producer_ends(tmp_path: Path, scripts: list[Script]) -> None:
-    address, token = marline._session._address_and_token or ("", None)
+    address, token = sessions.current().address_and_token()
     file = tmp_path / "progress"
     source = f"""
 import itertools

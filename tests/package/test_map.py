@@ -13,7 +13,7 @@ import cloudpickle
 import marline
 import pytest
 from conftest import PATIENCE, wait_until
-from marline._map import MAX_ITEMS, TASKS, ChunkResult, Chunks
+from marline._api.map import MAX_ITEMS, TASKS, ChunkResult, Chunks
 
 pytestmark = pytest.mark.usefixtures("cluster")
 # Workers of a separate cluster cannot import this module.

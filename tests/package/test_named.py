@@ -14,7 +14,7 @@ from typing import Any
 import marline
 import pytest
 from conftest import PATIENCE, wait_until
-from marline import _session
+from marline._session import sessions
 
 pytestmark = pytest.mark.usefixtures("cluster")
 
@@ -24,8 +24,7 @@ def polyglot(*words: str) -> list[str]:
     program = os.environ.get("MARLINE_POLYGLOT")
     if program is None:
         pytest.skip("MARLINE_POLYGLOT names no program: cargo build -p marline --example polyglot")
-    assert _session._address_and_token is not None
-    address, token = _session._address_and_token
+    address, token = sessions.current().address_and_token()
     return [program, *words, address, *([token] if token else [])]
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import marline
 import pytest
 from conftest import PATIENCE
-from marline import _session
+from marline._session import sessions
 
 Begin = Callable[[str | None], object]
 
@@ -19,8 +19,7 @@ def begin(cluster: str) -> Begin:
     """A function that ends the driver's session and starts a new one in a namespace."""
 
     def begin(namespace: str | None) -> object:
-        assert _session._address_and_token is not None
-        address, token = _session._address_and_token
+        address, token = sessions.current().address_and_token()
         marline.shutdown()
         if cluster == "embedded":
             return marline.init(num_cpus=2, namespace=namespace)

@@ -169,7 +169,7 @@ def test_another_user_does_not_get_at_the_memory_of_a_store(tmp_path: Path, scri
 import numpy as np
 import test_objects_large as test
 from pathlib import Path
-import marline._aio, marline._errors
+import marline._concurrent.aio, marline._api.errors
 os.setgroups([]); os.setgid(65534); os.setuid(65534)
 token = {running.token!r}
 print_line("answer", test.asks_for_store(Path({str(socket_file)!r}), token))

@@ -15,14 +15,16 @@ import sys
 import textwrap
 import threading
 import time
+import types
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import marline
 import pytest
 from conftest import PATIENCE, CapturedOutput, SeparateCluster, is_alive, wait_until
-from marline import _output
+from marline._session import output
 
 
 @marline.remote
@@ -350,10 +352,10 @@ def test_no_line_is_shown_without_log_to_driver(driver: Callable[..., list[str]]
 
 
 def test_names_are_short() -> None:
-    assert _output.short("python:module.square#1f0a") == "square"
-    assert _output.short("python/77aa:module.Outer.<locals>.square#1f0a") == "square"
-    assert _output.short("python:load data v1.5#1f0a") == "load data v1.5"
-    assert _output.short("bob: the #1 actor") == "bob: the #1 actor"
+    assert output.short("python:module.square#1f0a") == "square"
+    assert output.short("python/77aa:module.Outer.<locals>.square#1f0a") == "square"
+    assert output.short("python:load data v1.5#1f0a") == "load data v1.5"
+    assert output.short("bob: the #1 actor") == "bob: the #1 actor"
 
 
 class Nothing:
@@ -363,41 +365,46 @@ class Nothing:
         return None
 
 
+def piece(hostname: str, **others: Any) -> Any:
+    fields = {"is_error": False, "text": None, "dropped": 0, "missed": 0, **others}
+    return types.SimpleNamespace(name="python:m.f#1", hostname=hostname, pid=5, log="ID", **fields)
+
+
 def test_lines_name_other_hosts_and_dropped_lines_are_reported() -> None:
-    printer = _output.Printer(Nothing())  # type: ignore[arg-type]
-    elsewhere = printer._lines(("python:m.f#1", "elsewhere", 5, True, "text", 1234, 0, "ID"))
+    printer = output.Printer(Nothing())  # type: ignore[arg-type]
+    elsewhere = printer._lines(piece("elsewhere", is_error=True, text="text", dropped=1234))
     assert elsewhere == [
         (True, "(f pid=5, host=elsewhere) … 1,234 lines were dropped, `marline logs ID` has them"),
         (True, "(f pid=5, host=elsewhere) text"),
     ]
     here = os.uname().nodename
-    [lost] = printer._lines(("python:m.f#1", here, 5, False, None, 0, 7, "ID"))
+    [lost] = printer._lines(piece(here, missed=7))
     assert lost == (False, "(marline) … 7 lines were not shown: they came faster than they were read")
 
 
 def test_repeats_are_shown_after_a_window_and_later_ones_are_held_again() -> None:
-    repeats, line = _output.RepeatFilter(), _output.Line("f", False, "text")
+    repeats, line = output.RepeatFilter(), output.Line("f", False, "text")
     held = [repeats.hold(0.0, line, f"(f pid={pid})") for pid in (1, 1, 2, 3, 1)]
     assert held == [False, False, True, True, True]
-    assert repeats.over(_output.WINDOW - 0.1) == []
-    assert repeats.over(_output.WINDOW) == [(False, "(f pid=1) text [repeated 3x across cluster]")]
+    assert repeats.over(output.WINDOW - 0.1) == []
+    assert repeats.over(output.WINDOW) == [(False, "(f pid=1) text [repeated 3x across cluster]")]
     assert repeats.hold(6.0, line, "(f pid=4)")
     # A single repeat in a window is shown like any line, and the line is forgotten.
-    assert repeats.over(6.0 + _output.WINDOW) == [(False, "(f pid=4) text")]
+    assert repeats.over(6.0 + output.WINDOW) == [(False, "(f pid=4) text")]
     assert repeats.due_in() is None
     assert not repeats.hold(20.0, line, "(f pid=5)")
     assert repeats.over(30.0) == []
-    blank = _output.Line("f", False, "")
+    blank = output.Line("f", False, "")
     assert [repeats.hold(30.0, blank, f"(f pid={pid})") for pid in (1, 2)] == [False, False]
 
 
 def test_only_the_most_recent_lines_are_remembered() -> None:
-    repeats = _output.RepeatFilter()
-    for number in range(_output.MAX_RECENT + 5):
-        repeats.hold(0.0, _output.Line("f", False, str(number)), "(f pid=1)")
-    repeats.hold(0.0, _output.Line("f", False, "0"), "(f pid=2)")
+    repeats = output.RepeatFilter()
+    for number in range(output.MAX_RECENT + 5):
+        repeats.hold(0.0, output.Line("f", False, str(number)), "(f pid=1)")
+    repeats.hold(0.0, output.Line("f", False, "0"), "(f pid=2)")
     assert repeats.over(0.0) == [(False, "(f pid=2) 0")]
-    assert len(repeats._recent) == _output.MAX_RECENT
+    assert len(repeats._recent) == output.MAX_RECENT
 
 
 def test_a_line_without_an_end_is_shown_with_the_task_that_printed_it(

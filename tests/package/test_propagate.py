@@ -11,7 +11,7 @@ from typing import Any
 
 import marline
 import pytest
-from marline import _propagate
+from marline._api import propagation
 from opentelemetry import trace
 
 # Executors do not import this module: the variable travels with the code that uses it.
@@ -134,7 +134,7 @@ def test_a_module_that_is_imported_later_sees_the_values_that_travelled(cluster:
         here.set("again")
         assert marline.get(imports.remote()) == "again"
     finally:
-        del _propagate._variables["test_late"]
+        del propagation._variables["test_late"]
 
 
 def test_two_variables_cannot_travel_under_one_name() -> None:

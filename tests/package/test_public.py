@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import pickle
 import subprocess
 import sys
@@ -24,6 +25,10 @@ def test_everything_public_is_there_once_in_order() -> None:
         if not name.startswith("_") and not isinstance(value, types.ModuleType)
     }
     assert hidden == set(marline.__all__)
+
+
+def test_the_version_is_that_of_the_installed_package() -> None:
+    assert marline.__version__ == importlib.metadata.version("marline")
 
 
 def test_importing_marline_imports_little() -> None:

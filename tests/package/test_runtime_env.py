@@ -19,8 +19,9 @@ from typing import Any
 import marline
 import pytest
 from conftest import PATIENCE, SeparateCluster, descendants, wait_until
-from marline import _package, _runtime_env
-from marline._package_folder import PackageFolder
+from marline._environment import environment, packing
+from marline._environment.package_folder import PackageFolder
+from marline._session import sessions
 
 
 @pytest.fixture
@@ -270,7 +271,7 @@ def test_the_same_folder_travels_once(bare: SeparateCluster, project: Path) -> N
         env = {"working_dir": project, "env_vars": {"COLOUR": name}}
         colour = marline.remote(runtime_env=env)(lambda: os.environ["COLOUR"])
         assert marline.get(colour.remote()) == name
-    kept = marline._session.status().kept()[1]
+    kept = sessions.current().status().kept()[1]
     assert size < kept < 2 * size
 
 
@@ -298,8 +299,8 @@ def test_packages_live_as_long_as_the_actor_that_needs_them(
 
 
 def test_a_task_fails_if_its_environment_cannot_be_made(cluster: str) -> None:
-    missing = _runtime_env.Package("0" * 32, str(uuid.uuid4()))
-    env = _runtime_env.RuntimeEnv(working_dir=missing)
+    missing = environment.Package("0" * 32, str(uuid.uuid4()))
+    env = environment.RuntimeEnv(working_dir=missing)
     remote = marline.remote(runtime_env=env)(os.getpid)
     for _ in range(2):
         with pytest.raises(marline.RuntimeEnvError) as caught:
@@ -353,8 +354,8 @@ def test_a_missing_folder_or_module_is_refused_before_anything_is_submitted(
 
 
 def packed(folder: Path, *excludes: str, prefix: str = "") -> bytes:
-    source = _package.Source("working_dir", str(folder), prefix, excludes)
-    return _package.pack(source, _package.entries(source))
+    source = packing.Source("working_dir", str(folder), prefix, excludes)
+    return packing.pack(source, packing.entries(source))
 
 
 def names(package: bytes) -> list[str]:
@@ -406,7 +407,7 @@ def test_links_are_followed_inside_and_refused_outside(project: Path, tmp_path: 
     (project / "nowhere").symlink_to("does-not-exist")
     package = packed(project)
     assert {"again.txt", "more/words.py"} <= set(names(package)) and "nowhere" not in names(package)
-    _package.unpack(package, tmp_path / "unpacked")
+    packing.unpack(package, tmp_path / "unpacked")
     assert (tmp_path / "unpacked" / "again.txt").read_text() == "data"
     (project / "tools" / "round").symlink_to(project)
     with pytest.raises(marline.InvalidError, match="round is a link to a folder that it is in"):
@@ -422,14 +423,14 @@ def test_a_package_that_is_too_large_is_refused_with_its_largest_files(
     project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (project / "noise").write_bytes(random.Random(1).randbytes(3 << 20))
-    monkeypatch.setattr(_package, "MAX_PACKAGE_BYTES", 1 << 20)
+    monkeypatch.setattr(packing, "MAX_PACKAGE_BYTES", 1 << 20)
     with pytest.raises(
         marline.TooLargeError, match=r"3.0 MiB, .* 1.0 MiB .*are noise \(3.0 MiB\), "
     ) as caught:
         marline.init(num_cpus=1, runtime_env={"working_dir": project})
     assert "excludes" in str(caught.value) and not marline.is_initialized()
     assert packed(project, "noise")
-    monkeypatch.setattr(_package, "MAX_FILES", 3)
+    monkeypatch.setattr(packing, "MAX_FILES", 3)
     with pytest.raises(marline.TooLargeError, match="more than 3 files"):
         packed(project)
 
@@ -442,7 +443,7 @@ def test_a_package_is_not_unpacked_outside_of_its_folder(tmp_path: Path, name: s
         package.writestr(name, "")
     (tmp_path / "inner").mkdir()
     with pytest.raises(marline.RuntimeEnvError, match="outside of it"):
-        _package.unpack(data.getvalue(), tmp_path / "inner" / "target")
+        packing.unpack(data.getvalue(), tmp_path / "inner" / "target")
     assert os.listdir(tmp_path) == ["inner"] and os.listdir(tmp_path / "inner") == []
 
 

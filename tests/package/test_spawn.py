@@ -43,7 +43,7 @@ class Counter:
 
 def test_an_executor_is_a_program_of_its_own() -> None:
     pid, command = marline.get(program.remote())
-    assert pid != os.getpid() and "marline._spawned" in command
+    assert pid != os.getpid() and "marline._executor.spawned" in command
 
 
 def test_a_spawned_executor_runs_nested_tasks_and_actors() -> None:

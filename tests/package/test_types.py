@@ -62,8 +62,8 @@ def mypy_lines(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
 
 def test_remote_functions_and_classes_have_their_types(mypy_lines: list[str]) -> None:
     revealed = [match[1] for line in mypy_lines if (match := re.search(r'Revealed type is "(.*)"', line))]
-    handle, function = "marline._actor.ActorHandle", "marline._remote.RemoteFunction"
-    assert revealed == [handle, handle, handle, "marline._actor.ActorClass", function, function]
+    handle, function = "marline._api.actors.ActorHandle", "marline._api.remote.RemoteFunction"
+    assert revealed == [handle, handle, handle, "marline._api.actors.ActorClass", function, function]
 
 
 def test_mypy_still_reports_errors(mypy_lines: list[str]) -> None:

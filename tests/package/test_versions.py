@@ -20,7 +20,7 @@ import cloudpickle
 import marline
 import pytest
 from conftest import PATIENCE, SeparateCluster, descendants, wait_until
-from marline._pickle import dumps_by_value, dumps_code
+from marline._serialize.pickling import dumps_by_value, dumps_code
 
 HERE = f"3.{sys.version_info.minor}"
 # Prints the version of an interpreter, and 1 if it is free-threaded, which Marline does not

@@ -25,7 +25,7 @@ pub fn fork_server(named: Option<&Path>, home: &ExecutorCluster<'_>) -> Option<F
     Some(ForkServerOptions {
         runtime: "python".into(),
         program,
-        args: vec!["-m".into(), "marline._forkserver".into()],
+        args: vec!["-m".into(), "marline._executor.forkserver".into()],
         setup: setup.to_string(),
         version: ForkVersion::Package(env!("CARGO_PKG_VERSION")),
     })
@@ -37,8 +37,8 @@ fn bundled_python() -> Option<PathBuf> {
     let programs = std::env::current_exe().ok()?.parent()?.to_owned();
     let python = programs.join("python3");
     let libraries = std::fs::read_dir(programs.parent()?.join("lib")).ok()?;
-    let has_package = libraries
-        .flatten()
-        .any(|library| library.path().join("site-packages/marline/_forkserver.py").is_file());
+    let has_package = libraries.flatten().any(|library| {
+        library.path().join("site-packages/marline/_executor/forkserver.py").is_file()
+    });
     (python.is_file() && has_package).then_some(python)
 }

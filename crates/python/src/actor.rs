@@ -8,7 +8,7 @@ use crate::generator::ObjectRefGenerator;
 use crate::options::{Returns, lasting, seconds};
 use crate::pickle;
 use crate::reference::{HoldGuard, Needed, ObjectRef};
-use crate::session::{SessionState, current_session};
+use crate::session::{Session, SessionState, session_of_load};
 use crate::submit_context::{SubmitContext, within};
 use marline_runtime::core::error::Error;
 use marline_runtime::core::id::{ActorId, Referent};
@@ -108,6 +108,12 @@ impl Actor {
         self.id.to_string()
     }
 
+    /// Returns the session that the handle belongs to.
+    #[getter]
+    fn session(&self) -> Session {
+        Session { inner: self.held.session.clone() }
+    }
+
     /// Sets the name of the actor's class, which is shown to people. Only the first call counts.
     fn set_class_name(&self, class_: &str) {
         self.class.get_or_init(|| class_.into());
@@ -124,11 +130,14 @@ impl Actor {
         returns: Returns,
         timeout: Option<f64>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        let submit_context = SubmitContext::here(py)?;
+        let submit_context = SubmitContext::here(py, &self.held.session)?;
         let session = &self.held.session;
         let Arguments { payload, needs, holds, _references, _found, _stored } = match self.is_plain
         {
-            false => Arguments::of(args, kwargs, &submit_context, None, returns.2, session)?,
+            false => {
+                let collected = returns.collected(returns.durable);
+                Arguments::of(args, kwargs, &submit_context, None, collected, session)?
+            }
             true => Arguments::plain(args, kwargs, session)?,
         };
         let needed: Vec<Needed> =
@@ -145,9 +154,12 @@ impl Actor {
             args: payload,
             needs,
             referents: holds,
-            returns: returns.0,
-            stream_window: returns.1,
-            options: lasting(within(&within(&self.options, seconds(timeout)), left), returns.3),
+            returns: returns.results,
+            stream_window: returns.stream,
+            options: lasting(
+                within(&within(&self.options, seconds(timeout)), left),
+                returns.durable,
+            ),
         });
         let answer = Arc::<Answer>::default();
         let client = session.client().map_err(|error| to_python(py, &error))?;
@@ -191,7 +203,7 @@ impl Actor {
     fn __reduce__<'py>(slf: &Bound<'py, Self>) -> PyResult<Reduced<'py>> {
         let Actor { id, is_plain, .. } = *slf.get();
         slf.get().leave_birth_to_others();
-        pickle::record_reference(Referent::Actor(id), slf.as_any())?;
+        pickle::record_reference(Referent::Actor(id), slf.as_any(), &slf.get().held.session)?;
         let bytes = PyBytes::new(slf.py(), &id.as_u128().to_be_bytes());
         Ok((slf.get_type().getattr("_load")?, (bytes, is_plain)))
     }
@@ -200,7 +212,7 @@ impl Actor {
     #[staticmethod]
     fn _load(py: Python<'_>, id: [u8; 16], is_plain: bool) -> PyResult<Actor> {
         let id = ActorId::from_u128(u128::from_be_bytes(id));
-        let session = current_session(py)?;
+        let session = session_of_load(py)?;
         let client = session.client().map_err(|error| to_python(py, &error))?;
         client.hold(Referent::Actor(id));
         Ok(Actor::new(&session, id, is_plain))

@@ -1,10 +1,11 @@
 //! The encoding of the arguments of tasks and calls.
 //!
-//! A reference that is itself an argument is replaced by an `ArgumentSlot` (`marline/_pickle.py`).
+//! A reference that is itself an argument is replaced by an `ArgumentSlot` (`marline/_serialize/pickling.py`).
 //! The executor receives the values of these references beside the arguments, and puts them in. A
 //! reference deeper inside an argument travels as a reference.
 
 use crate::failure::to_python;
+use crate::options::CollectedItems;
 use crate::pickle::{self, Encoded, FoundReferences};
 use crate::plain_data;
 use crate::reference::{HoldGuard, ObjectRef};
@@ -34,14 +35,14 @@ pub struct Arguments<'py> {
 
 impl<'py> Arguments<'py> {
     /// Encodes arguments by pickle, with the context of the submission. `code`, the code of the
-    /// function or class, becomes the last of the needed objects. `collects` asks for all items of
+    /// function or class, becomes the last of the needed objects. `collected` asks for all items of
     /// a generator in one result.
     pub fn of(
         args: &Bound<'py, PyTuple>,
         kwargs: &Bound<'py, PyDict>,
         submit_context: &SubmitContext<'py>,
         code: Option<ObjectId>,
-        collects: bool,
+        collected: Option<CollectedItems>,
         session: &Arc<SessionState>,
     ) -> PyResult<Arguments<'py>> {
         let py = args.py();
@@ -59,10 +60,11 @@ impl<'py> Arguments<'py> {
         } else {
             (args.clone(), kwargs.clone())
         };
-        let all = match &submit_context.values {
-            values if collects => (all.0, all.1, values, true).into_pyobject(py)?,
-            None => all.into_pyobject(py)?,
-            Some(values) => (all.0, all.1, values).into_pyobject(py)?,
+        // The fourth item is there only for a generator whose items are collected.
+        let all = match (&submit_context.values, collected) {
+            (values, Some(items)) => (all.0, all.1, values, items.durable).into_pyobject(py)?,
+            (None, None) => all.into_pyobject(py)?,
+            (Some(values), None) => (all.0, all.1, values).into_pyobject(py)?,
         };
         let destination = |bytes| session.destination(new_object_id(), bytes);
         let Encoded { value, at, found: _found } =
@@ -73,7 +75,8 @@ impl<'py> Arguments<'py> {
             None => Ok(None),
         };
         let _stored = held(session, put.map_err(|error| to_python(py, &error))?);
-        let mut needs = ids(py, &references)?;
+        _found.check_session(session, "arguments")?;
+        let mut needs = ids(py, &references, session)?;
         needs.extend(code);
         let holds = contains;
         Ok(Arguments { payload, needs, holds, _references: references, _found, _stored })
@@ -92,7 +95,7 @@ impl<'py> Arguments<'py> {
         }
         let py = args.py();
         let (payload, references) = plain_data::dump_arguments(args)?;
-        let needs = ids(py, &references)?;
+        let needs = ids(py, &references, session)?;
         let stored_args = match payload.len() > MAX_INLINE_BYTES {
             true => py.detach(|| session.client()?.store_arguments(payload)),
             false => Ok((payload, None)),
@@ -109,10 +112,17 @@ fn held(session: &Arc<SessionState>, stored: Option<ObjectId>) -> Option<HoldGua
     stored.map(|object| HoldGuard::new(session, Referent::Object(object)))
 }
 
-/// Returns the public ids of references. The work that is submitted has to read their errors from
-/// now on.
-fn ids(py: Python<'_>, references: &[Bound<'_, ObjectRef>]) -> PyResult<Vec<ObjectId>> {
+/// Returns the public ids of references of a session. The work that is submitted has to read their
+/// errors from now on.
+fn ids(
+    py: Python<'_>,
+    references: &[Bound<'_, ObjectRef>],
+    session: &Arc<SessionState>,
+) -> PyResult<Vec<ObjectId>> {
     let id = |reference: &Bound<'_, ObjectRef>| {
+        if !Arc::ptr_eq(&reference.get().session, session) {
+            return Err(pickle::other_session(py, "arguments"));
+        }
         reference.get().hand_over_error();
         reference.get().public_id(py)
     };
@@ -132,8 +142,10 @@ fn leave_out<'py>(
     if !is_reference(&arg) {
         return Ok(arg);
     }
-    let slot =
-        arg.py().import("marline._pickle")?.call_method1("ArgumentSlot", (references.len(),))?;
+    let slot = arg
+        .py()
+        .import("marline._serialize.pickling")?
+        .call_method1("ArgumentSlot", (references.len(),))?;
     references.push(arg.cast_into::<ObjectRef>()?);
     Ok(slot)
 }

@@ -1,6 +1,6 @@
 //! Answers for event loops. The thread that receives an answer queues its token and makes a
 //! descriptor readable. The event loop watches the descriptor and takes the tokens. So no thread of
-//! ours needs the interpreter to wake a loop. `marline/_aio.py` is the other side.
+//! ours needs the interpreter to wake a loop. `marline/_concurrent/aio.py` is the other side.
 
 use crate::executor::ItemSender;
 use crate::failure::to_python;
@@ -8,6 +8,7 @@ use crate::generator::ObjectRefGenerator;
 use crate::pickle;
 use crate::reference::ObjectRef;
 use crate::scope::CodeScope;
+use crate::session::loading_from;
 use marline_runtime::core::error::Error;
 use marline_runtime::core::map::Map;
 use marline_runtime::core::payload::Payload;
@@ -90,7 +91,8 @@ impl Completions {
         let brought = self.queue.brought().remove(&token);
         if let Some(brought) = brought {
             let payload = brought.map_err(|error| to_python(py, &error))?;
-            return pickle::decode(py, &payload).map(|value| Some((value,)));
+            let load = || pickle::decode(py, &payload);
+            return loading_from(&reference.get().session, load).map(|value| Some((value,)));
         }
         if let Some(value) = reference.get().value_if_local(py)? {
             return Ok(Some((value,)));

@@ -1,7 +1,7 @@
 //! The inside of an executor: runs Python functions, and hosts actors. The main thread of the
 //! interpreter waits for work without the interpreter's lock, and runs it.
 //!
-//! What must be Python is in `marline/_executor.py` and `marline/_executor_loop.py` ([`Helper`]).
+//! What must be Python is in `marline/_executor/runner.py` and `marline/_executor/event_loop.py` ([`Helper`]).
 
 use crate::failure::{of_user_code, to_python};
 use crate::fork::generation;
@@ -156,9 +156,11 @@ impl Program for Interpreter {
         user_code(|py| {
             show_gpus(py, invocation)?;
             let (class, values) = self.load(py, invocation)?;
-            let all = arguments(py, invocation, values)?;
-            let (object, is_async): (Py<PyAny>, bool) =
-                helper(py, Helper::Construct)?.call1((class, all.0, all.1, all.2))?.extract()?;
+            let DecodedArguments { args, kwargs, context_values, .. } =
+                arguments(py, invocation, values)?;
+            let (object, is_async): (Py<PyAny>, bool) = helper(py, Helper::Construct)?
+                .call1((class, args, kwargs, context_values))?
+                .extract()?;
             Ok(Arc::new(ActorInstance { object, is_async }) as Arc<dyn Instance>)
         })
     }
@@ -219,12 +221,12 @@ impl Instance for ActorInstance {
     fn start_async(&self, invocation: &Invocation, end: ReplyCallback) {
         let begin = |py: Python<'_>, end: &Bound<'_, CallCompletion>| {
             let method = self.object.bind(py).getattr(&*invocation.name)?;
-            let (args, kwargs, context_values, collects) =
+            let DecodedArguments { args, kwargs, context_values, collected } =
                 arguments(py, invocation, &invocation.values)?;
             let items = ItemSender::of(invocation, ResultEncoder::of_call(invocation));
             let items = items.map(|items| Bound::new(py, items)).transpose()?;
             let begin = helper(py, Helper::StartCall)?;
-            begin.call1((method, args, kwargs, context_values, end, items, collects))?;
+            begin.call1((method, args, kwargs, context_values, end, items, collected))?;
             Ok::<_, PyErr>(())
         };
         Python::attach(|py| {
@@ -248,7 +250,7 @@ fn run<'py>(
     results: ResultEncoder,
 ) -> PyResult<Reply> {
     let py = function.py();
-    let (args, kwargs, context_values, collects) =
+    let DecodedArguments { args, kwargs, context_values, collected } =
         loading(py, || arguments(py, invocation, values))?;
     if let Some(items) = ItemSender::of(invocation, results) {
         let call_args = (function, args, kwargs, context_values, items);
@@ -256,8 +258,12 @@ fn run<'py>(
         results.sync_holds(py, None, Vec::new())?;
         return Ok(Reply::default());
     }
-    let run = if collects { Helper::Collect } else { Helper::Run };
-    let result = helper(py, run)?.call1((function, args, kwargs, context_values))?;
+    let result = match collected {
+        None => helper(py, Helper::Run)?.call1((function, args, kwargs, context_values))?,
+        Some(durable) => {
+            helper(py, Helper::Collect)?.call1((function, args, kwargs, context_values, durable))?
+        }
+    };
     results.reply(&result)
 }
 
@@ -402,9 +408,9 @@ enum Helper {
 fn helper<'py>(py: Python<'py>, helper: Helper) -> PyResult<&'py Bound<'py, PyAny>> {
     const COUNT: usize = Helper::Stream as usize + 1;
     static FUNCTIONS: [PyOnceLock<Py<PyAny>>; COUNT] = [const { PyOnceLock::new() }; COUNT];
-    const EXECUTOR_MODULE: &str = "marline._executor";
+    const EXECUTOR_MODULE: &str = "marline._executor.runner";
     let (module, name) = match helper {
-        Helper::ActorExit => ("marline._actor", "ActorExit"),
+        Helper::ActorExit => ("marline._api.actors", "ActorExit"),
         Helper::Collect => (EXECUTOR_MODULE, "collect"),
         Helper::Construct => (EXECUTOR_MODULE, "construct"),
         Helper::EndFork => (EXECUTOR_MODULE, "end_fork"),
@@ -417,7 +423,7 @@ fn helper<'py>(py: Python<'py>, helper: Helper) -> PyResult<&'py Bound<'py, PyAn
         Helper::Run => (EXECUTOR_MODULE, "run"),
         Helper::RunExitHandlers => (EXECUTOR_MODULE, "run_exit_handlers"),
         Helper::ShowGpus => (EXECUTOR_MODULE, "show_gpus"),
-        Helper::StartCall => ("marline._executor_loop", "start_call"),
+        Helper::StartCall => ("marline._executor.event_loop", "start_call"),
         Helper::Stream => (EXECUTOR_MODULE, "stream"),
     };
     function(py, &FUNCTIONS[helper as usize], module, name)
@@ -431,36 +437,51 @@ fn show_gpus(py: Python<'_>, invocation: &Invocation) -> PyResult<()> {
     helper(py, Helper::ShowGpus)?.call1((invocation.gpus.to_vec(),)).map(drop)
 }
 
-/// Positional and keyword arguments, the values of propagated context variables, and whether all
-/// items come in one result.
-type Complete<'py> = (Bound<'py, PyTuple>, Bound<'py, PyDict>, Option<Bound<'py, PyDict>>, bool);
+/// The decoded arguments of an invocation.
+struct DecodedArguments<'py> {
+    args: Bound<'py, PyTuple>,
+    kwargs: Bound<'py, PyDict>,
+    /// The values of propagated context variables.
+    context_values: Option<Bound<'py, PyDict>>,
+    /// If all items of a generator come in one result: whether they are durable.
+    collected: Option<bool>,
+}
+
+impl<'py> DecodedArguments<'py> {
+    /// Makes arguments that came as plain data, or none.
+    fn plain(args: Bound<'py, PyTuple>) -> DecodedArguments<'py> {
+        let kwargs = PyDict::new(args.py());
+        DecodedArguments { args, kwargs, context_values: None, collected: None }
+    }
+}
 
 /// Decodes the arguments of an invocation, and fills in the values of references.
 fn arguments<'py>(
     py: Python<'py>,
     invocation: &Invocation,
     values: &[Value],
-) -> PyResult<Complete<'py>> {
+) -> PyResult<DecodedArguments<'py>> {
     if invocation.args.inline.is_empty() {
         // A call that the worker itself makes (to save a checkpoint) has none.
-        return Ok((PyTuple::empty(py), PyDict::new(py), None, false));
+        return Ok(DecodedArguments::plain(PyTuple::empty(py)));
     }
     if is_plain(invocation) {
         let args = plain_data::load_arguments(py, &invocation.args.inline, values)?;
-        return Ok((args, PyDict::new(py), None, false));
+        return Ok(DecodedArguments::plain(args));
     }
     let all = pickle::decode(py, &invocation.args)?.cast_into::<PyTuple>()?;
     let (mut args, mut kwargs) = (all.get_item(0)?.cast_into()?, all.get_item(1)?.cast_into()?);
     let context_values = (all.len() > 2).then(|| all.get_item(2)).transpose()?;
     let context_values = context_values.filter(|context_values| !context_values.is_none());
-    let collects = all.len() > 3;
+    let collected = (all.len() > 3).then(|| all.get_item(3)?.extract()).transpose()?;
     if !values.is_empty() {
         let values = values.iter().map(|value| pickle::decode(py, &value.payload));
         let values = PyList::new(py, values.collect::<PyResult<Vec<_>>>()?)?;
         (args, kwargs) =
             helper(py, Helper::FillArguments)?.call1((args, kwargs, values))?.extract()?;
     }
-    Ok((args, kwargs, context_values.map(Bound::cast_into).transpose()?, collects))
+    let context_values = context_values.map(Bound::cast_into).transpose()?;
+    Ok(DecodedArguments { args, kwargs, context_values, collected })
 }
 
 /// Returns whether the caller sends and expects plain data.

@@ -50,7 +50,8 @@ impl Function {
         match &self.code {
             Some(code) => {
                 let code = Some(code.get().id);
-                Arguments::of(args, kwargs, submit_context, code, self.returns.2, session)
+                let collected = self.returns.collected(self.options.durable);
+                Arguments::of(args, kwargs, submit_context, code, collected, session)
             }
             None => Arguments::plain(args, kwargs, session),
         }
@@ -81,7 +82,12 @@ impl Function {
     #[staticmethod]
     fn named(name: &str, options: &Bound<'_, TaskOptions>) -> Function {
         let options = options.get().options.clone();
-        Function { name: name.into(), code: None, options, returns: Returns(1, None, false, false) }
+        Function {
+            name: name.into(),
+            code: None,
+            options,
+            returns: Returns { results: 1, stream: None, collects: false, durable: false },
+        }
     }
 
     /// Submits a task that calls the function. Returns its references, or the stream of its items.
@@ -92,8 +98,8 @@ impl Function {
         args: &Bound<'py, PyTuple>,
         kwargs: &Bound<'py, PyDict>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        let submit_context = SubmitContext::here(py)?;
         let session = &session.get().inner;
+        let submit_context = SubmitContext::here(py, session)?;
         let Arguments { payload, needs, holds, _references, _found, _stored } =
             self.arguments(args, kwargs, &submit_context, session)?;
         let spec = Arc::new(TaskSpec {
@@ -102,8 +108,8 @@ impl Function {
             args: payload,
             needs,
             referents: holds,
-            returns: self.returns.0,
-            stream_window: self.returns.1,
+            returns: self.returns.results,
+            stream_window: self.returns.stream,
             options: within(&self.options, submit_context.time_left()?),
         });
         let client = session.client_for_work().map_err(|error| to_python(py, &error))?;

@@ -99,7 +99,7 @@ impl ObjectRefGenerator {
     }
 
     fn __anext__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
-        slf.py().import("marline._aio")?.call_method1("next_of", (slf,))
+        slf.py().import("marline._concurrent.aio")?.call_method1("next_of", (slf,))
     }
 
     /// Returns the next reference, if it has come, and whether more may follow.

@@ -50,6 +50,8 @@ mod _native {
     #[pymodule_export]
     use crate::executor::{CallCompletion, ItemSender, serve, take_cancellation};
     #[pymodule_export]
+    use crate::failure::ErrorParts;
+    #[pymodule_export]
     use crate::fork::{about_to_fork, forked};
     #[pymodule_export]
     use crate::function::Function;
@@ -58,13 +60,13 @@ mod _native {
     #[pymodule_export]
     use crate::options::{ActorOptions, TaskOptions};
     #[pymodule_export]
-    use crate::output::Output;
+    use crate::output::{Output, OutputPiece};
     #[pymodule_export]
     use crate::pickle::{ContainedReferences, pickle_with_references};
     #[pymodule_export]
     use crate::reference::ObjectRef;
     #[pymodule_export]
-    use crate::scope::CodeScope;
+    use crate::scope::{CodeScope, RunningWork};
     #[pymodule_export]
     use crate::session::{Session, sweep};
     #[pymodule_export]
@@ -73,7 +75,17 @@ mod _native {
     use crate::status::StatusClient;
     #[pymodule_export]
     use crate::submit_context::enable_submit_context;
+    #[pymodule_export]
+    use crate::unread_failures::UnreadNotice;
     /// The version of the package.
     #[pymodule_export]
     const VERSION: &str = env!("CARGO_PKG_VERSION");
+    #[pymodule_export]
+    const DEFAULT_MAX_UNCONSUMED: u32 = marline_runtime::core::spec::DEFAULT_MAX_UNCONSUMED;
+    #[pymodule_export]
+    const MAX_INTERFACE_BYTES: usize = marline_runtime::core::spec::MAX_INTERFACE_BYTES;
+    #[pymodule_export]
+    const MAX_RETURNS: u32 = marline_runtime::core::spec::MAX_RETURNS;
+    #[pymodule_export]
+    const MAX_UNCONSUMED: u32 = marline_runtime::core::spec::MAX_UNCONSUMED;
 }

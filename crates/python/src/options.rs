@@ -1,4 +1,4 @@
-//! The options of tasks and actors, converted from Python. `marline/_options.py` has checked their
+//! The options of tasks and actors, converted from Python. `marline/_api/options.py` has checked their
 //! values before.
 
 use marline_runtime::core::resources::{Amount, Resources};
@@ -39,11 +39,42 @@ impl Amounts {
     }
 }
 
-/// What a task or call returns: the number of results; for a stream, how many items may wait to be
-/// taken; whether all items come in one result; for a call, whether large results are durable
-/// (outlive their node).
-#[derive(Clone, Copy, FromPyObject)]
-pub struct Returns(pub u32, pub Option<u32>, pub bool, pub bool);
+/// What a task or call returns.
+#[derive(Clone, Copy)]
+pub struct Returns {
+    /// The number of results.
+    pub results: u32,
+    /// For a stream: how many items may wait to be taken.
+    pub stream: Option<u32>,
+    /// Whether all items come in one result.
+    pub collects: bool,
+    /// For a call: whether large results outlive their node.
+    pub durable: bool,
+}
+
+impl FromPyObject<'_, '_> for Returns {
+    type Error = PyErr;
+
+    /// Takes a `Returns` of Python, which is a tuple: faster than by the names of its fields.
+    fn extract(returns: Borrowed<'_, '_, PyAny>) -> PyResult<Returns> {
+        let (results, stream, collects, durable) = returns.extract()?;
+        Ok(Returns { results, stream, collects, durable })
+    }
+}
+
+impl Returns {
+    /// Returns how the items of a generator come, if all come in one result.
+    pub fn collected(self, durable: bool) -> Option<CollectedItems> {
+        self.collects.then_some(CollectedItems { durable })
+    }
+}
+
+/// The items of a generator that the executor puts, so that one result has references to all.
+#[derive(Clone, Copy)]
+pub struct CollectedItems {
+    /// Whether large items outlive their node.
+    pub durable: bool,
+}
 
 /// Returns the options with durable results, if `durable`.
 pub fn lasting(options: Arc<spec::TaskOptions>, durable: bool) -> Arc<spec::TaskOptions> {

@@ -1,4 +1,4 @@
-//! The output of this driver's work, for the thread of `marline/_output.py` that shows it. Waiting
+//! The output of this driver's work, for the thread of `marline/_session/output.py` that shows it. Waiting
 //! for output does not take the interpreter's lock.
 
 use crate::fork::generation;
@@ -11,10 +11,23 @@ use std::time::Duration;
 /// The most pieces that one [`Output::take`] returns.
 const MAX_PIECES: usize = 64;
 
-/// A piece of output: the name of the function or actor, the host, the pid, whether it went to
-/// standard error, the lines if there are any, how many lines were dropped, how many were missed,
-/// and the id of the log.
-type Piece = (String, String, u32, bool, Option<String>, u64, u64, String);
+/// A piece of output.
+#[pyclass(frozen, get_all, module = "marline._native")]
+pub struct OutputPiece {
+    /// The name of the function or actor.
+    name: String,
+    hostname: String,
+    pid: u32,
+    /// Whether it went to standard error.
+    is_error: bool,
+    /// The lines, if there are any.
+    text: Option<String>,
+    /// How many lines the worker dropped, and how many did not reach the driver.
+    dropped: u64,
+    missed: u64,
+    /// The id of the log that has all lines.
+    log: String,
+}
 
 /// The output of this driver's work. See the [module](self).
 #[pyclass(frozen, module = "marline._native")]
@@ -44,7 +57,7 @@ impl Drop for Output {
 impl Output {
     /// Waits for output and returns it. Returns an empty list after `timeout` seconds without
     /// output, and `None` once the session has ended.
-    fn take(&self, py: Python<'_>, timeout: Option<f64>) -> Option<Vec<Piece>> {
+    fn take(&self, py: Python<'_>, timeout: Option<f64>) -> Option<Vec<OutputPiece>> {
         let output_receiver =
             self.output_receiver.as_ref().filter(|_| self.generation == generation())?;
         let timeout = timeout.map(|seconds| Duration::from_secs_f64(seconds.max(0.0)));
@@ -53,15 +66,20 @@ impl Output {
     }
 }
 
-fn piece(shown: AttributedOutput) -> Piece {
+fn piece(shown: AttributedOutput) -> OutputPiece {
     let AttributedOutput { source, name, hostname, output } = shown;
-    let id = match source {
-        OutputSource::Task(attempt) => attempt.task.to_string(),
-        OutputSource::Actor(instance) => instance.actor.to_string(),
-    };
-    let is_error = output.stream == StdStream::Err;
-    let text = output.text.map(|text| text.to_string());
-    // Both are shown before each line on a terminal.
-    let (name, hostname) = (escaped(&name).into_owned(), escaped(&hostname).into_owned());
-    (name, hostname, output.pid, is_error, text, output.dropped, output.missed, id)
+    OutputPiece {
+        // Both are shown before each line on a terminal.
+        name: escaped(&name).into_owned(),
+        hostname: escaped(&hostname).into_owned(),
+        pid: output.pid,
+        is_error: output.stream == StdStream::Err,
+        text: output.text.map(|text| text.to_string()),
+        dropped: output.dropped,
+        missed: output.missed,
+        log: match source {
+            OutputSource::Task(attempt) => attempt.task.to_string(),
+            OutputSource::Actor(instance) => instance.actor.to_string(),
+        },
+    }
 }

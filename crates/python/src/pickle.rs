@@ -1,12 +1,13 @@
 //! Python values as payloads, and back.
 //!
 //! A value is pickled by `pickle`. If that fails, or the result names `__main__`, it is pickled
-//! again by cloudpickle (`marline/_pickle.py`), which also takes lambdas and closures. Data above
+//! again by cloudpickle (`marline/_serialize/pickling.py`), which also takes lambdas and closures. Data above
 //! [`MAX_INLINE_BYTES`] goes into an object store instead of the message.
 
 use crate::buffer::{self, Buffers, SharedBytes};
 use crate::failure::to_python;
 use crate::plain_data;
+use crate::session::SessionState;
 use bytes::Bytes;
 use marline_runtime::core::controller::Config;
 use marline_runtime::core::error::Error;
@@ -19,7 +20,7 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyBytes, PyDict, PyList, PyString};
 use std::cell::{Cell, RefCell};
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 
 /// The pickle protocol. 5 is the first with buffers beside the data.
 const PROTOCOL: u8 = 5;
@@ -38,6 +39,27 @@ thread_local! {
 pub struct FoundReferences {
     referents: Vec<Referent>,
     references: Vec<Py<PyAny>>,
+    /// The sessions that the references belong to. Usually one.
+    sessions: Vec<Arc<SessionState>>,
+}
+
+impl FoundReferences {
+    /// Fails if a reference belongs to another session than the one that `name` is sent through.
+    pub fn check_session(&self, session: &Arc<SessionState>, name: &str) -> PyResult<()> {
+        match self.sessions.iter().all(|found| Arc::ptr_eq(found, session)) {
+            true => Ok(()),
+            false => Err(Python::attach(|py| other_session(py, name))),
+        }
+    }
+}
+
+/// Returns the error for a reference or handle in `name` that belongs to another session.
+pub fn other_session(py: Python<'_>, name: &str) -> PyErr {
+    let words = format!(
+        "{name}: a reference or actor handle belongs to another session, which is another context or has \
+         ended: pass the value instead (marline.get(reference))"
+    );
+    to_python(py, &Error::invalid(words))
 }
 
 /// A pickled value.
@@ -126,9 +148,16 @@ enum Unwritten {
 
 /// Records a reference that is being pickled. Fails if this thread pickles nothing that Marline
 /// sends: only then is the referent held.
-pub fn record_reference(referent: Referent, reference: &Bound<'_, PyAny>) -> PyResult<()> {
+pub fn record_reference(
+    referent: Referent,
+    reference: &Bound<'_, PyAny>,
+    session: &Arc<SessionState>,
+) -> PyResult<()> {
     FOUND_REFERENCES.with_borrow_mut(|found| match found {
         Some(found) => {
+            if !found.sessions.last().is_some_and(|last| Arc::ptr_eq(last, session)) {
+                found.sessions.push(session.clone());
+            }
             found.referents.push(referent);
             found.references.push(reference.clone().unbind());
             Ok(())
@@ -145,12 +174,17 @@ pub fn record_reference(referent: Referent, reference: &Bound<'_, PyAny>) -> PyR
 pub struct ContainedReferences {
     referents: Vec<Referent>,
     /// The references themselves, until [`release`](ContainedReferences::release).
-    references: Mutex<Vec<Py<PyAny>>>,
+    references: Mutex<FoundReferences>,
 }
 
 impl ContainedReferences {
     pub fn all(&self) -> &[Referent] {
         &self.referents
+    }
+
+    /// Fails if a reference belongs to another session than the one that gets the code.
+    pub fn check_session(&self, session: &Arc<SessionState>) -> PyResult<()> {
+        self.references.lock().expect("nothing panics under it").check_session(session, "the code")
     }
 
     /// Drops the references. Call it when the referents are held by the object that contains them.
@@ -175,9 +209,9 @@ pub fn pickle_with_references<'py>(
 ) -> PyResult<(Bound<'py, PyAny>, ContainedReferences)> {
     let outer = FOUND_REFERENCES.replace(Some(FoundReferences::default()));
     let dumped = dumps.call0();
-    let FoundReferences { referents, references } =
-        FOUND_REFERENCES.replace(outer).unwrap_or_default();
-    Ok((dumped?, ContainedReferences { referents, references: Mutex::new(references) }))
+    let mut found = FOUND_REFERENCES.replace(outer).unwrap_or_default();
+    let referents = std::mem::take(&mut found.referents);
+    Ok((dumped?, ContainedReferences { referents, references: Mutex::new(found) }))
 }
 
 /// Returns a function of a Python module, which is looked up once.
@@ -310,7 +344,7 @@ fn pickle<'py>(value: &Bound<'py, PyAny>, name: &str) -> PyResult<(Bound<'py, Py
     // Taken out before it is dropped: the drop may run user code, which may borrow it again.
     drop(FOUND_REFERENCES.replace(Some(FoundReferences::default())));
     drop(buffer::replace_found_buffers(Buffers::default()));
-    let fallback = function(py, &FALLBACK, "marline._pickle", "dumps_value")?;
+    let fallback = function(py, &FALLBACK, "marline._serialize.pickling", "dumps_value")?;
     fallback.call1((value, name))?.extract()
 }
 
@@ -319,7 +353,7 @@ pub fn decode<'py>(py: Python<'py>, payload: &Payload) -> PyResult<Bound<'py, Py
     static LOADS: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
     if payload.code_version != 0 && payload.code_version != minor_version(py) {
         let what = (payload.code_version, "a value");
-        let error = py.import("marline._pickle")?.call_method1("incompatible", what)?;
+        let error = py.import("marline._serialize.pickling")?.call_method1("incompatible", what)?;
         return Err(PyErr::from_value(error));
     }
     static BUFFERS: PyOnceLock<Py<PyString>> = PyOnceLock::new();

@@ -3,7 +3,7 @@
 use crate::answer::{Answer, Awaited};
 use crate::failure::to_python;
 use crate::pickle;
-use crate::session::{SessionState, current_session};
+use crate::session::{Session, SessionState, loading_from, session_of_load};
 use crate::wait::{open, wait_for};
 use marline_runtime::core::error::Error;
 use marline_runtime::core::id::{ObjectId, Referent, TaskId};
@@ -250,10 +250,10 @@ impl ObjectRef {
         match outcome {
             Ok(values) => {
                 let payload = &values[self.index()].payload;
-                match payload.stored.is_some() {
+                loading_from(&self.session, || match payload.stored.is_some() {
                     true => pickle::decode(py, &open(py, &self.session, payload, deadline)?),
                     false => pickle::decode(py, payload),
-                }
+                })
             }
             Err(error) => {
                 self.answer().mark_read();
@@ -281,7 +281,9 @@ impl ObjectRef {
                 let client = self.session.client();
                 let client = client.map_err(|error| to_python(py, &error))?;
                 match py.detach(|| client.open_at_once(payload, AT_ONCE)) {
-                    Some(Ok(payload)) => pickle::decode(py, &payload).map(Some),
+                    Some(Ok(payload)) => {
+                        loading_from(&self.session, || pickle::decode(py, &payload)).map(Some)
+                    }
                     // The caller waits next, and gets the value from another node or the error.
                     Some(Err(_)) | None => Ok(None),
                 }
@@ -340,13 +342,14 @@ impl ObjectRef {
     }
 
     fn __await__<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
-        let awaited = slf.py().import("marline._aio")?.call_method1("wait_for", (slf,))?;
+        let awaited =
+            slf.py().import("marline._concurrent.aio")?.call_method1("wait_for", (slf,))?;
         awaited.call_method0("__await__")
     }
 
     /// Returns a `concurrent.futures.Future` for the value.
     fn future<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
-        slf.py().import("marline._aio")?.call_method1("future_of", (slf,))
+        slf.py().import("marline._concurrent.aio")?.call_method1("future_of", (slf,))
     }
 
     /// Returns the value, which must have come.
@@ -379,17 +382,27 @@ impl ObjectRef {
         }
         let id = slf.get().public_id(slf.py())?;
         slf.get().hand_over_error();
-        pickle::record_reference(Referent::Object(id), slf.as_any())?;
+        pickle::record_reference(Referent::Object(id), slf.as_any(), &slf.get().session)?;
         let load = slf.get_type().getattr("_load")?;
         let origin = PyBytes::new(slf.py(), &id.origin.as_u128().to_be_bytes());
         Ok((load, (origin, id.index)))
     }
 
-    /// Makes the reference that another process has pickled.
+    /// Makes the reference that another process has pickled. Without a session, it belongs to the
+    /// session of the value that this thread unpickles.
     #[staticmethod]
-    fn _load(py: Python<'_>, origin: [u8; 16], index: u32) -> PyResult<ObjectRef> {
+    #[pyo3(signature = (origin, index, session=None))]
+    fn _load(
+        py: Python<'_>,
+        origin: [u8; 16],
+        index: u32,
+        session: Option<&Bound<'_, Session>>,
+    ) -> PyResult<ObjectRef> {
         let id = ObjectId::of(TaskId::from_u128(u128::from_be_bytes(origin)), index);
-        let session = current_session(py)?;
+        let session = match session {
+            Some(session) => session.get().inner.clone(),
+            None => session_of_load(py)?,
+        };
         let client = session.client().map_err(|error| to_python(py, &error))?;
         client.hold(Referent::Object(id));
         Ok(ObjectRef::new(&session, id, 0, OnceLock::new(), Kind::Shared))

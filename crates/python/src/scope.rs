@@ -1,7 +1,7 @@
 //! Scopes of user code: a task or call that runs, or a `with marline.scope():` block inside one. A
 //! scope knows the deadline of its task, and what its code submitted, so that it can be cancelled.
 //!
-//! `marline/_scope.py` keeps the innermost scope in a context variable.
+//! `marline/_api/scopes.py` keeps the innermost scope in a context variable.
 
 use crate::answer::{Answer, Awaited};
 use crate::session::SessionState;
@@ -13,9 +13,20 @@ use pyo3::prelude::*;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// A running task or call: its function or method, its task id, its attempt, its actor and epoch if
-/// it is a call, and the GPUs that were assigned to it.
-type Running = (String, String, u64, Option<String>, Option<u64>, Vec<u32>);
+/// A running task or call, for Python.
+#[pyclass(frozen, get_all, module = "marline._native")]
+pub struct RunningWork {
+    /// The name of the function or method.
+    name: String,
+    /// The id of the task or call.
+    task: String,
+    attempt: u64,
+    /// The actor and its epoch, in a call.
+    actor: Option<String>,
+    actor_epoch: Option<u64>,
+    /// The GPUs that were assigned to the work.
+    gpus: Vec<u32>,
+}
 
 /// A scope of user code. See the [module](self).
 #[pyclass(frozen, module = "marline._native")]
@@ -113,11 +124,15 @@ impl CodeScope {
     }
 
     /// Returns what is known of the task or call; `None` outside of one.
-    fn running(&self) -> Option<Running> {
+    fn running(&self) -> Option<RunningWork> {
         let context = self.running.as_ref()?;
-        let actor = context.actor.map(|actor| actor.to_string());
-        let epoch = context.actor_epoch.map(|epoch| epoch.0);
-        let (name, task) = (context.name.to_string(), context.task.to_string());
-        Some((name, task, context.attempt.0, actor, epoch, context.gpus.to_vec()))
+        Some(RunningWork {
+            name: context.name.to_string(),
+            task: context.task.to_string(),
+            attempt: context.attempt.0,
+            actor: context.actor.map(|actor| actor.to_string()),
+            actor_epoch: context.actor_epoch.map(|epoch| epoch.0),
+            gpus: context.gpus.to_vec(),
+        })
     }
 }

@@ -1,7 +1,8 @@
-//! This process's session: its membership in a cluster, which is embedded in this process or runs
-//! elsewhere.
+//! A session: a process's membership in a cluster, which is embedded in this process or runs
+//! elsewhere. A process may have several.
 //!
-//! `marline/_session.py` owns the one session of a process, and starts it on first use.
+//! `marline/_session/sessions.py` owns the session that module functions use, and starts it on first
+//! use.
 
 use crate::actor::Actor;
 use crate::answer::Awaited;
@@ -13,7 +14,7 @@ use crate::options::{ActorOptions, Amounts};
 use crate::output::Output;
 use crate::pickle::{self, ContainedReferences, Destination, DestinationStore, Encoded};
 use crate::reference::ObjectRef;
-use crate::submit_context::SubmitContext;
+use crate::submit_context::{SubmitContext, enable_submit_context};
 use crate::unread_failures::UnreadFailures;
 use crate::wait::{check_local_copies, deadline, interruptible, wait_for};
 use bytes::Bytes;
@@ -30,10 +31,12 @@ use marline_runtime::{
     new_actor_id, new_object_id, record,
 };
 use pyo3::exceptions::PyRuntimeError;
+use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyBytes, PyDict, PyList, PyTuple};
 use std::borrow::Cow;
+use std::cell::RefCell;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
@@ -58,6 +61,8 @@ pub struct SessionState {
     embedded: Mutex<Option<Controller>>,
     /// In a driver: the unread failures, if they are printed.
     pub unread: OnceLock<Arc<UnreadFailures>>,
+    /// In a driver: the namespace of its work, if it has set one.
+    pub namespace: OnceLock<String>,
 }
 
 impl SessionState {
@@ -155,6 +160,15 @@ fn not_in_time(
     ))
 }
 
+/// The limits of the object store of an embedded cluster, as `init` takes them.
+#[derive(FromPyObject)]
+#[pyo3(from_item_all)]
+struct StoreLimits {
+    /// In bytes.
+    object_store_memory: Option<u64>,
+    object_spilling_directory: Option<String>,
+}
+
 /// The session, as Python sees it. See the [module](self).
 #[pyclass(frozen, module = "marline._native")]
 pub struct Session {
@@ -171,24 +185,49 @@ impl Session {
             called: AtomicBool::new(false),
             embedded: Mutex::new(embedded),
             unread: OnceLock::new(),
+            namespace: OnceLock::new(),
         };
         Session { inner: Arc::new(inner) }
     }
 }
 
-/// Returns the session of this process. Starts it if there is none.
-pub fn current_session(py: Python<'_>) -> PyResult<Arc<SessionState>> {
-    let session = py.import("marline._session")?.call_method0("current")?;
+thread_local! {
+    /// The session of the value that this thread unpickles, if it came through a session.
+    static LOADS_FROM: RefCell<Option<Arc<SessionState>>> = const { RefCell::new(None) };
+}
+
+/// Calls `load`, which unpickles a value that came through a session. References inside the value
+/// belong to that session.
+pub fn loading_from<T>(session: &Arc<SessionState>, load: impl FnOnce() -> T) -> T {
+    let outer = LOADS_FROM.replace(Some(session.clone()));
+    let loaded = load();
+    drop(LOADS_FROM.replace(outer));
+    loaded
+}
+
+/// Returns the session that a reference belongs to which is unpickled now: that of the value around
+/// it. If no value is loaded, the session that module functions use, which is started if there is
+/// none.
+pub fn session_of_load(py: Python<'_>) -> PyResult<Arc<SessionState>> {
+    if let Some(session) = LOADS_FROM.with_borrow(Clone::clone) {
+        return Ok(session);
+    }
+    let session = py.import("marline._session.sessions")?.call_method0("current")?;
+    let session = session.getattr("native")?;
     let session = session.cast::<Session>().map_err(|_| PyRuntimeError::new_err("no session"))?;
     Ok(session.get().inner.clone())
 }
 
-/// Returns the session of this process, if there is one.
+/// Returns the session of this executor, if its user code has started one.
 pub fn session_if_any(py: Python<'_>) -> PyResult<Option<Arc<SessionState>>> {
     static MODULE: PyOnceLock<Py<PyModule>> = PyOnceLock::new();
-    let module =
-        MODULE.get_or_try_init(py, || Ok::<_, PyErr>(py.import("marline._session")?.unbind()))?;
-    let session = module.bind(py).getattr("_session")?;
+    let module = MODULE
+        .get_or_try_init(py, || Ok::<_, PyErr>(py.import("marline._session.sessions")?.unbind()))?;
+    let session = module.bind(py).getattr(intern!(py, "own"))?;
+    if session.is_none() {
+        return Ok(None);
+    }
+    let session = session.getattr(intern!(py, "native"))?;
     Ok(session.cast::<Session>().ok().map(|session| session.get().inner.clone()))
 }
 
@@ -202,8 +241,7 @@ impl Session {
     }
 
     /// Starts a cluster in this process. Its executors are forks of a server process that runs
-    /// `command`. `store` is the memory of its object store in bytes, and the folder for spilled
-    /// values.
+    /// `command`.
     #[staticmethod]
     fn embed(
         py: Python<'_>,
@@ -212,12 +250,12 @@ impl Session {
         command: Vec<String>,
         setup: String,
         shows_output: bool,
-        store: (Option<u64>, Option<String>),
+        store: StoreLimits,
     ) -> PyResult<Session> {
         let resources = amounts.resources(py)?;
         // The fork server runs the same Python as this process.
         let version = ForkVersion::Language(pickle::minor_version(py));
-        let (limit, folder) = store;
+        let StoreLimits { object_store_memory: limit, object_spilling_directory: folder } = store;
         let limit = limit.map(|value| Setting { name: "object_store_memory", value });
         let folder = folder.map(|value| Setting { name: "object_spilling_directory", value });
         let store =
@@ -306,6 +344,17 @@ impl Session {
         output.map(Output::new).map_err(|error| to_python(py, &error))
     }
 
+    /// Sets the namespace of the work that is submitted from now on. Only the first call counts.
+    fn set_namespace(&self, namespace: String) {
+        enable_submit_context();
+        self.inner.namespace.get_or_init(|| namespace);
+    }
+
+    /// Returns whether a reference belongs to this session.
+    fn owns(&self, reference: &Bound<'_, ObjectRef>) -> bool {
+        Arc::ptr_eq(&self.inner, &reference.get().session)
+    }
+
     /// Starts printing failures whose errors are never read.
     fn print_unread_failures(&self) {
         self.inner.unread.get_or_init(UnreadFailures::new);
@@ -346,6 +395,7 @@ impl Session {
         let id = new_object_id();
         let destination = |bytes| self.inner.destination(id, bytes);
         let Encoded { mut value, at, found } = pickle::encode(value, "the value", destination)?;
+        found.check_session(&self.inner, "the value")?;
         if durable && value.payload.stored.is_some() {
             self.make_durable(py, &mut value)?;
         }
@@ -369,6 +419,9 @@ impl Session {
         references: Option<&Bound<'_, ContainedReferences>>,
     ) -> PyResult<ObjectRef> {
         pickle::check_size(py, "the code, with what it uses", data.as_bytes().len())?;
+        if let Some(references) = references {
+            references.get().check_session(&self.inner)?;
+        }
         let bytes = |data: &Bound<'_, PyBytes>| Bytes::copy_from_slice(data.as_bytes());
         let buffers = environment.map(bytes).into_iter().collect();
         let payload = Payload { buffers, code_version, ..Payload::raw(bytes(data)) };
@@ -452,7 +505,7 @@ impl Session {
         interface: &[u8],
     ) -> PyResult<Actor> {
         let (class, options) = (class_.get(), options.get());
-        let submit_context = SubmitContext::here(py)?;
+        let submit_context = SubmitContext::here(py, &self.inner)?;
         let Arguments { payload, needs, holds, _references, _found, _stored } =
             class.arguments(args, kwargs, &submit_context, &self.inner)?;
         let spec = ActorSpec {

@@ -2,7 +2,7 @@
 //! [`CodeScope`] that submits it. Usually there is neither, and a submission costs two atomic
 //! reads.
 //!
-//! `marline/_scope.py` and `marline/_propagate.py` find both; this file asks them only after
+//! `marline/_api/scopes.py` and `marline/_api/propagation.py` find both; this file asks them only after
 //! [`enable_submit_context`], or once OpenTelemetry was imported.
 
 use crate::answer::Answer;
@@ -38,13 +38,14 @@ pub struct SubmitContext<'py> {
 }
 
 impl<'py> SubmitContext<'py> {
-    /// Returns the context of a submission that the current thread makes now.
-    pub fn here(py: Python<'py>) -> PyResult<SubmitContext<'py>> {
+    /// Returns the context of a submission that the current thread makes now through `session`.
+    pub fn here(py: Python<'py>, session: &SessionState) -> PyResult<SubmitContext<'py>> {
         static SUBMIT_CONTEXT: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
         if !LOOK.load(Ordering::Relaxed) && !traces(py)? {
             return Ok(SubmitContext::default());
         }
-        let around = function(py, &SUBMIT_CONTEXT, "marline._scope", "submit_context")?.call0()?;
+        let around = function(py, &SUBMIT_CONTEXT, "marline._api.scopes", "submit_context")?
+            .call1((session.namespace.get(),))?;
         let (values, scope) = around.extract()?;
         Ok(SubmitContext { values, scope })
     }

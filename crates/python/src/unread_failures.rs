@@ -4,10 +4,11 @@
 //! An [`Answer`] that ends with an error carries an [`UnreadFailure`]. When the last reference to
 //! the answer is dropped and the error was not read, the answer prints the failure. Answers with
 //! values cost nothing. Any thread may drop a reference, with or without the interpreter's lock, so
-//! a separate thread writes the lines. It starts with the first line. `marline/_unread.py` has the
+//! a separate thread writes the lines. It starts with the first line. `marline/_session/unread.py` has the
 //! texts.
 
 use crate::answer::Answer;
+use crate::failure::kind_name;
 use crate::fork::generation;
 use marline_runtime::core::error::{Error, ErrorKind};
 use marline_runtime::core::id::Referent;
@@ -49,18 +50,20 @@ enum WorkName {
 /// A failure that is printed if its error is never read.
 pub struct UnreadFailure {
     unread: Arc<UnreadFailures>,
-    notice: Notice,
+    notice: UnreadNotice,
 }
 
 /// The contents of the line of one failure. Two failures with equal contents are printed once.
+#[pyclass(frozen, get_all, module = "marline._native")]
 #[derive(Clone, PartialEq, Eq, Hash)]
-struct Notice {
+pub struct UnreadNotice {
     /// The kind of work: `task`, `call` or `actor`.
     what: &'static str,
     name: String,
-    kind: String,
+    /// The name of the kind of the error.
+    kind: &'static str,
     /// The class of the exception, if user code raised one.
-    class: Option<String>,
+    class_name: Option<String>,
     message: String,
     /// Whether the value is lost, and whether memory was exhausted. Each has its own exception
     /// class.
@@ -79,9 +82,9 @@ pub struct UnreadFailures {
 
 #[derive(Default)]
 struct State {
-    printed: HashSet<Notice>,
+    printed: HashSet<UnreadNotice>,
     /// Lines to write. `None` stands for the line that says that there are too many.
-    queue: VecDeque<Option<Notice>>,
+    queue: VecDeque<Option<UnreadNotice>>,
     /// Failed answers that may still be referenced.
     failed: Vec<Weak<Answer>>,
     forget_at: usize,
@@ -129,7 +132,7 @@ impl UnreadFailures {
         state.failed.push(Arc::downgrade(answer));
     }
 
-    fn report(self: &Arc<UnreadFailures>, notice: &Notice) {
+    fn report(self: &Arc<UnreadFailures>, notice: &UnreadNotice) {
         if self.generation != generation() {
             return; // In a fork: a thread of the parent may hold the lock, forever.
         }
@@ -200,18 +203,13 @@ impl UnreadFailures {
     }
 }
 
-/// Writes lines, through `marline/_unread.py`.
-fn write(py: Python<'_>, notices: &[Option<Notice>]) {
+/// Writes lines, through `marline/_session/unread.py`.
+fn write(py: Python<'_>, notices: &[Option<UnreadNotice>]) {
     if notices.is_empty() {
         return;
     }
-    let words = |notice: &Notice| {
-        let Notice { what, name, kind, class, message, is_value_gone, is_out_of_memory } =
-            notice.clone();
-        (what, name, kind, class, message, is_value_gone, is_out_of_memory)
-    };
-    let notices: Vec<_> = notices.iter().map(|notice| notice.as_ref().map(words)).collect();
-    let module = py.import("marline._unread");
+    let notices: Vec<_> = notices.to_vec();
+    let module = py.import("marline._session.unread");
     // An error is ignored: there is no caller that could handle it.
     drop(module.and_then(|module| module.call_method1("show", (notices,))));
 }
@@ -231,11 +229,11 @@ impl Origin {
             WorkName::Call { class, method } => ("call", format!("{class}.{method}")),
             WorkName::Actor(class) => ("actor", class.to_string()),
         };
-        let notice = Notice {
+        let notice = UnreadNotice {
             what,
             name: escaped(&name).into_owned(),
-            kind: format!("{:?}", error.kind()),
-            class: error.failure().map(|failure| escaped(&failure.class).into_owned()),
+            kind: kind_name(error.kind()),
+            class_name: error.failure().map(|failure| escaped(&failure.class).into_owned()),
             message: first_line(error.message()),
             is_value_gone: matches!(error.what_is_gone(), Some(Referent::Object(_))),
             is_out_of_memory: error.is_out_of_memory(),

@@ -1,0 +1,1 @@
+"""The functions and classes that users call, their options, and their errors."""

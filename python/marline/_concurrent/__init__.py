@@ -1,0 +1,1 @@
+"""Bridges to the standard library: ``asyncio`` and ``concurrent.futures``."""

@@ -1,0 +1,1 @@
+"""``marline.Context``, and the engines that run its work."""

@@ -1,0 +1,1 @@
+"""Runtime environments: how they are parsed, packed, shipped and applied."""

@@ -1,0 +1,1 @@
+"""How values, code, exceptions and tracebacks travel between processes."""

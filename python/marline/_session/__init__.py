@@ -1,0 +1,1 @@
+"""A process's part in a cluster: joining and leaving it, namespaces, and the lines that are printed."""

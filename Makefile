@@ -47,13 +47,13 @@ python: ## test the Python package as users install it, and the worker protocol 
 
 objects-full: export MARLINE_REQUIRE_NAMESPACES := $(or $(MARLINE_REQUIRE_NAMESPACES),$(AS_ROOT))
 objects-full: ## test large values at full size: 200 kills, 2 GB, long network cuts
-	MARLINE_CHAOS_ROUNDS=200 scripts/test-package tests/package/test_objects_killed.py
-	MARLINE_LARGE_BYTES=2000000000 scripts/test-package tests/package/test_objects_large.py
-	MARLINE_CUT_SECONDS=24 scripts/test-package tests/package/test_objects_nodes.py
+	MARLINE_CHAOS_ROUNDS=200 scripts/test-package tests/package/objects/test_objects_killed.py
+	MARLINE_LARGE_BYTES=2000000000 scripts/test-package tests/package/objects/test_objects_large.py
+	MARLINE_CUT_SECONDS=24 scripts/test-package tests/package/objects/test_objects_nodes.py
 
 faults: ## kill and freeze processes (not the controller) at random for SECONDS=300, with strangers at every port; SEED=n replays
 	MARLINE_FAULTS_SECONDS=$(or $(SECONDS),300) $(if $(SEED),MARLINE_FAULTS_SEED=$(SEED)) \
-		scripts/test-package -s tests/package/test_faults.py
+		scripts/test-package -s tests/package/faults/test_faults.py
 
 unit: ## run only the tests inside the sources of the crates
 	$(RUN_TESTS) --workspace --all-features --lib

@@ -9,8 +9,10 @@ CARGO ?= cargo
 # cargo-nextest runs tests in parallel. Without it, `cargo test` runs them.
 NEXTEST := $(shell $(CARGO) nextest --version >/dev/null 2>&1 && echo yes)
 ifeq ($(NEXTEST),yes)
+BUILD_TESTS := $(CARGO) nextest run --no-run
 RUN_TESTS := $(CARGO) nextest run --no-fail-fast
 else
+BUILD_TESTS := $(CARGO) test --tests --no-run
 RUN_TESTS := $(CARGO) test --tests --no-fail-fast
 endif
 
@@ -30,30 +32,32 @@ AS_ROOT := $(if $(filter 0,$(shell id -u)),1)
 
 test: export MARLINE_REQUIRE_VALGRIND = 1
 test: export MARLINE_REQUIRE_NAMESPACES := $(or $(MARLINE_REQUIRE_NAMESPACES),$(AS_ROOT))
-test: packages check python docs model sanitize ## run everything that must pass (CONTRIBUTING.md has the time budget)
-	@echo "make test: all rings passed"
+test: ## run everything that must pass, and print how long it took (CONTRIBUTING.md has the time budget)
+	@scripts/rings packages check python docs model sanitize
 
 check: ## run the quick checks: format, lints, unit and conformance tests
-	$(CARGO) fmt --all --check
-	$(CARGO) clippy --workspace --all-features --all-targets -- -D warnings
-	$(CARGO) clippy -p marline-channel --no-default-features --lib -- -D warnings
-	$(RUN_TESTS) --workspace --all-features
-	$(RUN_TESTS) -p marline-channel --no-default-features --lib
-	$(CARGO) test --workspace --all-features --doc --quiet
+	scripts/ring check/format $(CARGO) fmt --all --check
+	scripts/ring check/lints $(CARGO) clippy --workspace --all-features --all-targets -- -D warnings
+	scripts/ring check/lints $(CARGO) clippy -p marline-channel --no-default-features --lib -- -D warnings
+	scripts/ring check/build $(BUILD_TESTS) --workspace --all-features
+	scripts/ring check/build $(BUILD_TESTS) -p marline-channel --no-default-features --lib
+	scripts/ring check/run $(RUN_TESTS) --workspace --all-features
+	scripts/ring check/run $(RUN_TESTS) -p marline-channel --no-default-features --lib
+	scripts/ring "check/examples in comments" $(CARGO) test --workspace --all-features --doc --quiet
 
 python: ## test the Python package as users install it, and the worker protocol with a worker in Python
 	scripts/test-package
-	scripts/test-python
+	scripts/ring "python/contract tests" scripts/test-python
 
 objects-full: export MARLINE_REQUIRE_NAMESPACES := $(or $(MARLINE_REQUIRE_NAMESPACES),$(AS_ROOT))
 objects-full: ## test large values at full size: 200 kills, 2 GB, long network cuts
-	MARLINE_CHAOS_ROUNDS=200 scripts/test-package tests/package/test_objects_killed.py
-	MARLINE_LARGE_BYTES=2000000000 scripts/test-package tests/package/test_objects_large.py
-	MARLINE_CUT_SECONDS=24 scripts/test-package tests/package/test_objects_nodes.py
+	MARLINE_CHAOS_ROUNDS=200 scripts/test-package tests/package/objects/test_objects_killed.py
+	MARLINE_LARGE_BYTES=2000000000 scripts/test-package tests/package/objects/test_objects_large.py
+	MARLINE_CUT_SECONDS=24 scripts/test-package tests/package/objects/test_objects_nodes.py
 
 faults: ## kill and freeze processes (not the controller) at random for SECONDS=300, with strangers at every port; SEED=n replays
 	MARLINE_FAULTS_SECONDS=$(or $(SECONDS),300) $(if $(SEED),MARLINE_FAULTS_SEED=$(SEED)) \
-		scripts/test-package -s tests/package/test_faults.py
+		scripts/test-package -s tests/package/faults/test_faults.py
 
 unit: ## run only the tests inside the sources of the crates
 	$(RUN_TESTS) --workspace --all-features --lib

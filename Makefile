@@ -64,9 +64,8 @@ unit: ## run only the tests inside the sources of the crates
 
 docs: ## build the API documentation without a warning, and run the examples
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --all-features --no-deps --quiet
-	$(CARGO) run --quiet --release -p marline-channel --example pipeline >/dev/null
-	$(CARGO) run --quiet --release -p marline --example tour >/dev/null
-	$(CARGO) run --quiet --release -p marline --example ledger >/dev/null
+	$(CARGO) build --quiet --workspace --all-features --examples
+	for example in pipeline tour ledger; do $${CARGO_TARGET_DIR:-target}/debug/examples/$$example >/dev/null || exit 1; done
 
 sim: ## run the simulator, which injects faults of every kind, on SEEDS=1000 new seeds, or for MINUTES=60
 	$(CARGO) run --quiet --release -p marline-sim -- $(if $(MINUTES),--minutes $(MINUTES),--seeds $(or $(SEEDS),1000))

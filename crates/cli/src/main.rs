@@ -10,6 +10,8 @@
 mod args;
 mod command;
 mod config;
+#[cfg(test)]
+mod docs;
 mod exit;
 mod printer;
 mod python;

@@ -3,7 +3,7 @@
 # otherwise it prints the command that installs it.
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check python objects-full faults unit docs model sim sanitize fuzz bench-channels bench-cluster bench-python bench-objects clean packages
+.PHONY: help demo test check python objects-full faults unit docs site model sim sanitize fuzz bench-channels bench-cluster bench-python bench-objects clean packages
 
 CARGO ?= cargo
 # cargo-nextest runs tests in parallel. Without it, `cargo test` runs them.
@@ -66,6 +66,9 @@ docs: ## build the API documentation without a warning, and run the examples
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --all-features --no-deps --quiet
 	$(CARGO) build --quiet --workspace --all-features --examples
 	for example in pipeline tour ledger; do $${CARGO_TARGET_DIR:-target}/debug/examples/$$example >/dev/null || exit 1; done
+
+site: ## build the documentation site into target/site, and check its links; ARGS=serve shows it
+	scripts/site $(ARGS)
 
 sim: ## run the simulator, which injects faults of every kind, on SEEDS=1000 new seeds, or for MINUTES=60
 	$(CARGO) run --quiet --release -p marline-sim -- $(if $(MINUTES),--minutes $(MINUTES),--seeds $(or $(SEEDS),1000))

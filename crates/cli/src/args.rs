@@ -7,7 +7,7 @@ use marline_runtime::control::check_address;
 use marline_runtime::{DURABLE_VARIABLE, SPILL_VARIABLE, STORE_VARIABLE};
 use std::path::PathBuf;
 
-/// Tasks, actors, channels and durable jobs in one runtime.
+/// Tasks, actors and channels in one runtime.
 ///
 /// Start with `marline up`. Then, in another terminal: `marline run -- echo hello` and `marline
 /// status`.

@@ -38,7 +38,21 @@ class ActorExit(BaseException):
 
 
 class ActorClass:
-    """A class whose instances are actors: ``C.remote(...)`` creates one."""
+    """A class whose instances are actors: ``C.remote(...)`` creates one.
+
+    >>> import marline
+    >>> @marline.remote
+    ... class Counter:
+    ...     def __init__(self, start):
+    ...         self.count = start
+    ...     def add(self, n):
+    ...         self.count += n
+    ...         return self.count
+    >>> with marline.init(num_cpus=2):
+    ...     counter = Counter.options(max_restarts=3).remote(100)
+    ...     marline.get(counter.add.remote(7))
+    107
+    """
 
     def __init__(self, cls: type, options: Options) -> None:
         self._cls = cls
@@ -174,7 +188,14 @@ class ActorHandle:
     """A handle to an actor: ``handle.method.remote(...)`` calls a method.
 
     The actor ends with its last handle, in any process, and with its driver, unless it is detached.
-    Handles can be passed to tasks and calls.
+    Handles can be passed to tasks and calls. ``handle.method.options(...)`` sets options for one
+    call: ``num_returns``, ``max_unconsumed``, ``timeout`` and ``durable``.
+
+    >>> import marline, collections
+    >>> with marline.init(num_cpus=2):
+    ...     counter = marline.remote(collections.Counter).remote("hello")
+    ...     marline.get(counter.most_common.options(timeout=60).remote(1))
+    [('l', 2)]
     """
 
     _actor: _native.Actor

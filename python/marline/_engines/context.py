@@ -10,7 +10,7 @@ The kinds:
 - ``"host:port"``: a cluster elsewhere; ``"auto"`` is the one that ``marline up`` runs on this
   machine.
 
-Code that works with one kind works with the others. docs/python.md lists the differences.
+Code that works with one kind works with the others. docs/guides/testing.md lists the differences.
 ``Context`` checks arguments; an engine runs the work (``_engines.engine``).
 """
 

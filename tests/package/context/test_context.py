@@ -1,6 +1,6 @@
 """`marline.Context` behaves the same on every engine: tasks, waiting, actors, contexts.
 
-Each test runs on all engines. docs/python.md lists what is skipped. Options, restarts, retries,
+Each test runs on all engines. docs/guides/testing.md lists what is skipped. Options, restarts, retries,
 kills and cancelling are in `test_context_lives.py`.
 """
 

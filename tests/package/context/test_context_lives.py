@@ -1,6 +1,6 @@
 """`marline.Context` on every engine: options, restarts, retries, kills, cancelling and statuses.
 
-Each test runs on all engines. docs/python.md lists what is skipped. Plain tasks and actors are in
+Each test runs on all engines. docs/guides/testing.md lists what is skipped. Plain tasks and actors are in
 `test_context.py`.
 """
 

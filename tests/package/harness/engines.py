@@ -10,6 +10,6 @@ CONTEXTS_ON_CLUSTERS = ["local", "host:port"]
 
 
 def skip(engine: str, *engines: str, why: str) -> None:
-    """Skips the test on engines that lack what it needs. docs/python.md lists these limits."""
+    """Skips the test on engines that lack what it needs. docs/guides/testing.md lists these limits."""
     if engine in engines:
         pytest.skip(f"{engine}: {why}")

@@ -9,6 +9,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import NamedTuple
 
 import marline
 import pytest
@@ -17,14 +18,35 @@ from harness.waiting import PATIENCE
 
 ROOT = Path(__file__).resolve().parents[3]
 README = (ROOT / "README.md").read_text()
+RULES = re.DOTALL | re.MULTILINE
 MODULES = sorted(path.stem for path in Path(marline.__file__).parent.glob("*.py"))
 
 
-def examples(document: str) -> list[str]:
-    """Returns the Python code blocks of a document."""
-    found = re.findall(r"```python\n(.*?)```", (ROOT / document).read_text(), re.DOTALL)
-    assert found
-    return found
+# Every page whose Python blocks users may copy.
+DOCUMENTS = [
+    "README.md",
+    *sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / "docs").rglob("*.md")),
+]
+# A comment above a Python block. One that gives a reason keeps the block from running; the other
+# runs it beside `marline up`.
+NOT_RUN = re.compile(r"<!-- not run: .+ -->")
+BESIDE_UP = "<!-- runs beside: marline up -->"
+
+
+class Example(NamedTuple):
+    """A Python block of a document."""
+
+    code: str
+    comment: str
+
+    def runs(self) -> bool:
+        return not NOT_RUN.fullmatch(self.comment)
+
+
+def examples(document: str) -> list[Example]:
+    """Returns the Python blocks of a document."""
+    found = re.findall(r"(?:^(<!--.*-->)\n)?^```python\n(.*?)^```$", (ROOT / document).read_text(), RULES)
+    return [Example(code, comment) for comment, code in found]
 
 
 def check(example: str, folder: Path, environment: dict[str, str] | None = None) -> None:
@@ -44,14 +66,29 @@ def check(example: str, folder: Path, environment: dict[str, str] | None = None)
         assert ran.stdout.splitlines() == expected
 
 
-@pytest.mark.parametrize("document", ["README.md", "docs/python.md", "docs/objects.md"])
+@pytest.mark.parametrize("document", [document for document in DOCUMENTS if examples(document)])
 def test_examples_of_documents_run(document: str, tmp_path: Path) -> None:
     for example in examples(document):
-        check(example, tmp_path)
+        if not example.runs():
+            continue
+        if example.comment == BESIDE_UP:
+            with marline_up(tmp_path) as running:
+                check(example.code, tmp_path, running.environment)
+        else:
+            assert not example.comment, f"what does this comment above a block mean? {example.comment}"
+            check(example.code, tmp_path)
+
+
+def test_python_blocks_stand_at_the_margin_and_are_called_python() -> None:
+    for document in DOCUMENTS:
+        fences = re.findall(
+            r"^ *```(?:py|python3|pycon)\b.*$|^ +```python.*$", (ROOT / document).read_text(), re.M
+        )
+        assert not fences, f"{document}: no test runs {fences}"
 
 
 def test_the_quick_start_runs_on_what_up_started(tmp_path: Path) -> None:
-    (quick,) = examples("README.md")
+    ((quick, _),) = examples("README.md")
     assert quick.count("marline.init()") == 1
     with marline_up(tmp_path) as running:
         check(quick.replace("marline.init()", 'marline.init("auto")'), tmp_path, running.environment)

@@ -4,6 +4,7 @@
 use crate::units::{Bytes, Count, NamedAmount, Time};
 use clap::{Args as Arguments, Parser, Subcommand, ValueEnum};
 use marline_runtime::control::check_address;
+use marline_runtime::runtime_log::{LOG_FORMAT_VARIABLE, LOG_VARIABLE, LogFilter, LogFormat};
 use marline_runtime::{DURABLE_VARIABLE, SPILL_VARIABLE, STORE_VARIABLE};
 use std::path::PathBuf;
 
@@ -27,6 +28,16 @@ pub struct Args {
     /// The settings file, instead of ~/.config/marline/config.toml.
     #[arg(long, global = true, env = "MARLINE_CONFIG", value_name = "FILE", help_heading = CLUSTER)]
     pub config: Option<PathBuf>,
+
+    /// Log what this process does to standard error: off, error, warn, info, debug or trace; or the
+    /// levels of parts, as in info,net=debug.
+    #[arg(long, global = true, env = LOG_VARIABLE, value_name = "LEVEL", help_heading = CLUSTER)]
+    pub log: Option<LogFilter>,
+
+    /// Write the log as text or as JSON.
+    #[arg(long, global = true, env = LOG_FORMAT_VARIABLE, default_value = "text", value_name = "FORMAT",
+          help_heading = CLUSTER)]
+    pub log_format: LogFormat,
 
     /// Print answers and errors as JSON, for scripts.
     #[arg(long, global = true, help_heading = CLUSTER)]
@@ -303,7 +314,7 @@ pub struct Listen {
     pub max_pending_bytes: Bytes,
 }
 
-/// What a worker offers, and how it runs work.
+/// The resources that a worker offers, and how it runs work.
 #[derive(Arguments, Debug)]
 pub struct WorkerOffer {
     /// Logical CPUs to offer; without it, as many as this process may use

@@ -21,6 +21,7 @@ use crate::config::ClusterEndpoint;
 use crate::exit::Failure;
 use crate::printer::Printer;
 use clap::CommandFactory;
+use marline_runtime::runtime_log;
 use serde_json::json;
 use std::process::ExitCode;
 
@@ -31,6 +32,9 @@ type CommandResult = Result<ExitCode, Failure>;
 
 /// Runs the command that was typed.
 pub fn run(args: Args, printer: Printer) -> CommandResult {
+    if let Some(filter) = &args.log {
+        runtime_log::start(filter.clone(), args.log_format);
+    }
     let settings = || ClusterEndpoint::of(&args);
     match &args.command {
         Command::Up(up) => up::run(&args, up, printer),

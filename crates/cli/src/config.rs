@@ -19,9 +19,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use toml::{Table, Value};
 
-/// The keys at the top of the file: they name a cluster. Every other key is in a table named after
-/// its command.
-const OF_CLUSTER: [&str; 2] = ["address", "token-file"];
+/// The keys at the top of the file: they name a cluster, and set the log. Every other key is in a
+/// table named after its command.
+const OF_CLUSTER: [&str; 4] = ["address", "token-file", "log", "log-format"];
 /// The commands whose flags the file can set.
 const TABLES: [&str; 4] = ["up", "controller", "worker", "run"];
 

@@ -20,7 +20,7 @@ pub const TOO_LONG: u8 = 124;
 pub const NOT_RUN: u8 = 125;
 /// The user interrupted the command.
 pub const INTERRUPTED: u8 = 130;
-/// The reader of standard output has gone: what a shell reports for SIGPIPE (128 + 13).
+/// The reader of standard output has gone. A shell reports the same code for SIGPIPE (128 + 13).
 pub const OUTPUT_CLOSED: u8 = 141;
 
 /// Why a command of this program failed, and with which exit code.
@@ -29,7 +29,7 @@ pub struct Failure {
     pub code: u8,
     pub kind: String,
     pub message: String,
-    /// The message with colours, for a terminal, if there is such a version.
+    /// The message with colours, for a terminal. `None` if it has no colours.
     pub styled: Option<String>,
 }
 
@@ -46,7 +46,7 @@ impl Failure {
         Failure::new(FAILED, "Failed", message)
     }
 
-    /// Output is lost because it could not be written.
+    /// Returns the failure for output that could not be written. `what` names the output.
     pub fn unwritten(what: &str, error: &std::io::Error) -> Failure {
         Failure::failed(format!("{what} cannot be written: {error}"))
     }

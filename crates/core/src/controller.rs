@@ -386,6 +386,11 @@ impl Controller {
         self.exit_if_no_workers(effects);
     }
 
+    /// Adds a request of a caller without a link to the last events.
+    pub fn note_request(&mut self, now: Time, request: EventSummary) {
+        self.recent.note(now, request);
+    }
+
     /// Returns the last events that this machine handled, oldest first.
     pub fn recent_events(&self) -> impl Iterator<Item = (Time, EventSummary)> {
         self.recent.iter()

@@ -1,9 +1,10 @@
-//! The last events of a machine: for a person who wants to know what led to a state or a panic.
+//! The last events of a state machine, for a person who wants to know what led to its state or to a
+//! panic.
 //!
 //! Each machine notes an [`EventSummary`] of every event before it handles the event. A summary has
 //! the name of the event and the ids that it is about, and none of its data: it costs a few
-//! nanoseconds, and shows no user's values. The shell prints the list when a machine panics, or
-//! when a person asks for it.
+//! nanoseconds, and shows no user's values. The node writes the list to a file when a machine
+//! panics, or when a person asks for it.
 
 use crate::id::{ActorEpoch, ActorId, Attempt, ObjectId, Referent, Session, SessionId, TaskId};
 use crate::message::{AttemptId, Instance};
@@ -21,11 +22,11 @@ pub struct EventSummary {
     pub name: &'static str,
     /// The session that the message came from, if it is a message of a session.
     pub from: Option<Session>,
-    /// What it is about.
+    /// The thing that the event is about.
     pub subject: Subject,
 }
 
-/// What an event is about.
+/// The thing that an event is about, by its id.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Subject {
     /// Nothing that has an id.

@@ -89,7 +89,7 @@ impl ClusterBuilder {
         let store = StoreOptions::new(limit, None, None)?.of_one_process();
         let ClusterBuilder { workers, resources, .. } = self;
         let program = Arc::new(program);
-        let inner = marline_runtime::Cluster::local(workers, resources, Some(&store), program);
+        let inner = marline_runtime::Cluster::local(workers, resources, Some(&store), program)?;
         Ok(Cluster { inner })
     }
 }

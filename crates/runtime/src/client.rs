@@ -26,6 +26,7 @@ use crate::net::{MAX_MESSAGE_BYTES, dial};
 use crate::node::{Membership, Node, OutputReceiver, OutputSender, Shell};
 use crate::process::JOIN_PATIENCE;
 use crate::process_identity::this_process;
+use crate::runtime_log;
 use crate::stream::{Feed, ItemStream};
 use crate::upstream::{Upstream, UpstreamToken};
 use marline_channel::{oneshot, watch};
@@ -160,6 +161,7 @@ impl Client {
     }
 
     fn connect_upstream(upstream: Upstream) -> Result<Client, Error> {
+        runtime_log::start_from_environment()?;
         let found = upstream.find(None)?;
         let node = Node::new();
         let index = node.add_client_shell(&found.address, found.token);

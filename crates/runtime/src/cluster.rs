@@ -7,7 +7,9 @@ use crate::net::credentials::Credentials;
 use crate::node::Node;
 use crate::object_store::{ObjectStore, StoreOptions};
 use crate::process::with_environment;
+use crate::runtime_log;
 use marline_core::controller::{self, Counters, WorkerInfo, WorkerStatus};
+use marline_core::error::Error;
 use marline_core::resources::Resources;
 use marline_core::schedule::WorkerCapabilities;
 use marline_core::worker;
@@ -24,6 +26,8 @@ impl Cluster {
     /// Starts a controller and `workers` workers. Each worker offers `resources` and runs
     /// `program`.
     ///
+    /// Fails if the environment asks for a [log](crate::runtime_log) in a way that is not valid.
+    ///
     /// Only a single worker gets the object store: several workers would copy values to each other
     /// that are in this process already.
     pub fn local(
@@ -31,7 +35,8 @@ impl Cluster {
         resources: Resources,
         store: Option<&StoreOptions>,
         program: Arc<dyn Program>,
-    ) -> Cluster {
+    ) -> Result<Cluster, Error> {
+        runtime_log::start_from_environment()?;
         let node = Node::new();
         // No other worker can join, so work that none of these workers can run fails at once.
         let config = controller::Config {
@@ -45,7 +50,7 @@ impl Cluster {
             let store = store.map(|store| ObjectStore::new(store, Credentials::default()));
             cluster.add_worker(resources.clone(), store, program.clone());
         }
-        cluster
+        Ok(cluster)
     }
 
     fn add_worker(

@@ -151,7 +151,7 @@ pub struct Invocation {
     pub gpus: Arc<[u32]>,
 }
 
-/// What user code returned.
+/// The values that user code returned.
 #[derive(Clone, Debug, Default)]
 pub struct Reply {
     /// The results.
@@ -162,7 +162,7 @@ pub struct Reply {
     pub exits: bool,
 }
 
-/// What user code can learn about itself while it runs.
+/// The facts that user code can learn about itself while it runs.
 #[derive(Clone, Debug)]
 pub struct Context {
     /// The name of the function or method.

@@ -23,6 +23,7 @@ mod per_process;
 mod process;
 mod process_identity;
 pub mod record;
+pub mod runtime_log;
 mod signal;
 mod stream;
 pub mod terminal;

@@ -14,10 +14,11 @@
 //! decided. Sending them never blocks.
 //!
 //! Where to look next: `shells.rs` (workers and clients), `controller.rs`, `links.rs` (other
-//! processes), `remote.rs` (joining), `timer.rs`.
+//! processes), `remote.rs` (joining), `timer.rs`, `event_dump.rs` (what led to a panic).
 
 mod control;
 mod controller;
+mod event_dump;
 mod links;
 mod output;
 mod pull;
@@ -58,6 +59,7 @@ use marline_core::worker;
 use marline_wire::join::ProcessIdentity;
 use shells::{ClientShell, Copies, WorkerShell};
 use std::collections::{BTreeMap, VecDeque};
+use std::ops::{Deref, DerefMut};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use timer::Alarm;
@@ -119,6 +121,33 @@ pub(crate) struct NodeState {
     closed: bool,
 }
 
+/// The lock of a node's state. If a panic ends it, it writes the machines' last events (see
+/// `event_dump.rs`).
+struct StateGuard<'a> {
+    state: MutexGuard<'a, NodeState>,
+    /// Whether the thread was panicking when it took the lock. Then the panic began elsewhere.
+    panicking_before: bool,
+}
+
+impl<'a> StateGuard<'a> {
+    fn new(state: MutexGuard<'a, NodeState>) -> StateGuard<'a> {
+        StateGuard { state, panicking_before: std::thread::panicking() }
+    }
+}
+
+impl Deref for StateGuard<'_> {
+    type Target = NodeState;
+    fn deref(&self) -> &NodeState {
+        &self.state
+    }
+}
+
+impl DerefMut for StateGuard<'_> {
+    fn deref_mut(&mut self) -> &mut NodeState {
+        &mut self.state
+    }
+}
+
 /// The shell of a session: where its machine is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Shell {
@@ -130,6 +159,16 @@ pub(crate) enum Shell {
     RemoteClient,
 }
 
+impl Shell {
+    /// Returns the role of the session, as the log shows it.
+    fn role(self) -> &'static str {
+        match self {
+            Shell::Worker(_) | Shell::RemoteWorker => "worker",
+            Shell::Client(_) | Shell::RemoteClient => "client",
+        }
+    }
+}
+
 /// An event to handle before the lock is released.
 enum Todo {
     Controller(controller_machine::Event),
@@ -137,7 +176,7 @@ enum Todo {
     Client(usize, client::Event),
 }
 
-/// What to do after the lock is released.
+/// An action to carry out after the lock is released.
 enum DeferredAction {
     Ended(Callback<Outcome>, Outcome),
     Actor(oneshot::Sender<Result<ActorId, Error>>, Result<ActorId, Error>),
@@ -213,8 +252,19 @@ impl Node {
         node
     }
 
-    fn lock(&self) -> MutexGuard<'_, NodeState> {
-        self.state.lock().expect("no user code runs under a node's lock")
+    fn lock(&self) -> StateGuard<'_> {
+        StateGuard::new(self.state.lock().expect("no user code runs under a node's lock"))
+    }
+
+    /// Writes the last events of this node's machines to a file, and prints its path on standard
+    /// error.
+    pub(crate) fn dump_events(&self) {
+        let text = self.with_state(|state, _| state.recent_events());
+        let words = match event_dump::save(&text) {
+            Ok(path) => format!("the last events of this process are in {}", path.display()),
+            Err(error) => format!("the last events could not be written to a file: {error}"),
+        };
+        event_dump::print(&words);
     }
 
     /// Calls `what` with the state, and handles all that follows from it.
@@ -228,7 +278,7 @@ impl Node {
     }
 
     /// Handles the events that are left, releases the lock, and carries out the deferred actions.
-    fn run_and_unlock(&self, mut state: MutexGuard<'_, NodeState>, now: Time) {
+    fn run_and_unlock(&self, mut state: StateGuard<'_>, now: Time) {
         self.run_to_completion(&mut state, now);
         let reports = std::mem::take(&mut *self.lock_executor_events());
         let events = reports.into_iter().map(|(worker, event)| Todo::Worker(worker, event));
@@ -265,7 +315,7 @@ impl Node {
                 return;
             }
             let Ok(state) = self.state.try_lock() else { return };
-            self.run_and_unlock(state, self.clock.now());
+            self.run_and_unlock(StateGuard::new(state), self.clock.now());
         }
         if !self.lock_executor_events().is_empty() {
             self.alarm.set(self.clock.now());

@@ -14,7 +14,8 @@ use crate::net::server::{BoundListener, Server};
 use crate::node::{Membership, Node, Shell};
 use crate::object_store::{ObjectStore, StoreOptions};
 use crate::process_identity::this_process;
-use crate::signal::run_until_left;
+use crate::runtime_log::{self, CONTROLLER, WORKER};
+use crate::signal::{on_user_signal, run_until_left};
 use crate::upstream::{Upstream, UpstreamToken};
 use marline_core::controller::{self, Role, WorkerInfo};
 use marline_core::error::Error;
@@ -32,6 +33,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
+use tracing::info;
 
 /// How long a process tries to join a controller before joining fails.
 pub const JOIN_PATIENCE: Duration = Duration::from_secs(10);
@@ -188,7 +190,7 @@ pub struct Controller {
     servers: Vec<Listening>,
     address: String,
     secret: Credentials,
-    /// What the executors of each worker in this process have in common.
+    /// For each worker in this process, the settings and parts that its executors share.
     launches: Vec<Arc<LaunchContext>>,
 }
 
@@ -204,6 +206,7 @@ impl Controller {
     /// [`listen`](Controller::listen). The address is known already, so the caller can publish it
     /// first.
     pub fn bind(at: &str, token: Token, config: controller::Config) -> Result<Controller, Error> {
+        runtime_log::start_from_environment()?;
         let node = Node::new();
         node.host_controller(config);
         let secret = Credentials::of(token.clone(), node.incarnation());
@@ -217,6 +220,7 @@ impl Controller {
     pub fn listen(&mut self) -> Result<(), Error> {
         if let Some(reserved) = self.reserved.take() {
             self.servers.push(reserved.listen(&self.node, &self.secret)?);
+            info!(target: CONTROLLER, address = self.address, "the controller listens");
         }
         Ok(())
     }
@@ -249,7 +253,7 @@ impl Controller {
 
     /// Runs until the process is asked to end (SIGTERM, SIGINT). Then the controller takes no new
     /// work, and every worker of the cluster finishes what it has, until `grace` is over. A second
-    /// signal ends the wait at once.
+    /// signal ends the wait at once. SIGUSR1 writes the last events of this process to a file.
     pub fn run(self, grace: Duration) -> Result<(), Error> {
         self.run_with(grace, || true, || {})
     }
@@ -265,7 +269,9 @@ impl Controller {
         // A controller has no other way to leave than a signal: `never` is not used before `left`
         // is.
         let (never, left) = marline_channel::oneshot();
+        dump_events_on_signal(&self.node)?;
         let result = run_until_left(ready, left, || {
+            info!(target: CONTROLLER, ?grace, "asked to end: waits for the work that runs");
             asked();
             self.node.shut_down(grace)
         });
@@ -511,6 +517,7 @@ impl Worker {
     }
 
     fn join_upstream(upstream: Upstream, options: WorkerOptions) -> Result<Worker, Error> {
+        runtime_log::start_from_environment()?;
         let found = upstream.find(None)?;
         let node = Node::new();
         let secret = Credentials::new(found.token);
@@ -560,7 +567,8 @@ impl Worker {
 
     /// Runs until the controller drains the worker, or the process is asked to end (SIGTERM,
     /// SIGINT). Then the worker takes no new work, finishes what it has, gives back what is not
-    /// done after `grace`, and leaves. A second signal ends the wait at once.
+    /// done after `grace`, and leaves. A second signal ends the wait at once. SIGUSR1 writes the
+    /// last events of this process to a file.
     pub fn run(self, grace: Duration) -> Result<(), Error> {
         self.run_with(grace, || true, || {})
     }
@@ -574,7 +582,9 @@ impl Worker {
         asked: impl FnOnce(),
     ) -> Result<(), Error> {
         let left = self.node.worker_left(self.shell);
+        dump_events_on_signal(&self.node)?;
         run_until_left(ready, left, || {
+            info!(target: WORKER, ?grace, "asked to end: waits for the work that runs");
             asked();
             self.node.drain(self.shell, grace)
         })
@@ -586,6 +596,12 @@ impl Drop for Worker {
         self.node.close();
         self.launch.iter().for_each(|launch| see_off(launch));
     }
+}
+
+/// Writes the last events of the node to a file at each SIGUSR1, as long as the node exists.
+fn dump_events_on_signal(node: &Arc<Node>) -> Result<(), Error> {
+    let node = Arc::downgrade(node);
+    on_user_signal(move || node.upgrade().map(|node| node.dump_events()).is_some())
 }
 
 fn launch_of(executors: &Executors) -> Option<Arc<LaunchContext>> {

@@ -63,6 +63,16 @@ pub fn on_signal(mut asked: impl FnMut() + Send + 'static) -> Result<(), Error> 
     Ok(())
 }
 
+/// Calls `asked` at each SIGUSR1, until it returns `false`. The signal does not end the process any
+/// more.
+pub(crate) fn on_user_signal(asked: impl Fn() -> bool + Send + 'static) -> Result<(), Error> {
+    let _guard = io().enter();
+    let cannot = |error| Error::internal(format!("signals cannot be handled: {error}"));
+    let mut signals = signal(SignalKind::user_defined1()).map_err(cannot)?;
+    io().spawn(async move { while signals.recv().await.is_some() && asked() {} });
+    Ok(())
+}
+
 /// Blocks until `left` settles. At the first signal it calls `leave`, and blocks until the receiver
 /// that `leave` returns settles, or until the second signal.
 ///

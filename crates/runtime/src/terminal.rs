@@ -53,9 +53,9 @@ fn escape(text: &str, is_meant: impl Fn(char) -> bool) -> Cow<'_, str> {
     escaped.into()
 }
 
-/// Removes from a stream of output what could harm a terminal. Text, newlines, tabs, carriage
-/// returns and colours (`ESC [ … m`) stay. Other control characters and sequences are dropped.
-/// Bytes that are not UTF-8 become `�`.
+/// Makes a stream of output harmless for a terminal. Text, newlines, tabs, carriage returns and
+/// colours (`ESC [ … m`) stay. Other control characters and sequences are dropped. Bytes that are
+/// not UTF-8 become `�`.
 ///
 /// A sequence may arrive in several pieces. The filter returns nothing of it before it is complete,
 /// so the output of several filters can be mixed. A newline ends every sequence: a sequence without
@@ -67,7 +67,7 @@ pub struct OutputFilter {
     begun: Vec<u8>,
 }
 
-/// What the next byte belongs to.
+/// The text or sequence that the next byte belongs to.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 enum State {
     #[default]
@@ -87,7 +87,7 @@ enum State {
 }
 
 impl OutputFilter {
-    /// Returns what to show for the next bytes of the stream.
+    /// Returns the bytes to show for the next bytes of the stream.
     pub fn filter(&mut self, bytes: &[u8]) -> Vec<u8> {
         let mut shown = Vec::with_capacity(bytes.len());
         for byte in bytes {
@@ -117,8 +117,8 @@ impl OutputFilter {
             (State::Escape | State::StringEscape, _) => self.after_escape(byte, shown),
             (State::String, ESCAPE) => self.state = State::StringEscape,
             (State::String, BELL) => self.state = State::Text,
-            // ST as one byte. The byte may also be a part of a character. Then the filter shows too
-            // much, all of which is text.
+            // ST as one byte. The byte may also be a part of a character inside the string. Then
+            // the filter shows the rest of the string as text, which is harmless.
             (State::String, STRING_END) => self.state = State::Text,
             (State::String, _) => {}
             (State::Control { .. } | State::Designation, 0..0x20) => self.text(byte, shown),
@@ -211,7 +211,8 @@ const REPLACEMENT: [u8; 3] = [0xef, 0xbf, 0xbd];
 mod tests {
     use super::*;
 
-    /// Returns what is shown of `bytes`. Checks that it does not depend on how the bytes are split.
+    /// Returns the text that a filter shows for `bytes`. Checks that the text does not depend on
+    /// how the bytes are split.
     fn shown(bytes: impl AsRef<[u8]>) -> String {
         let bytes = bytes.as_ref();
         let whole = OutputFilter::default().filter(bytes);

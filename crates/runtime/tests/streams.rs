@@ -182,7 +182,8 @@ fn worker(controller: &str, listen: Option<&str>) -> Worker {
 
 fn embedded() -> (Cluster, Arc<Count>) {
     let count = Arc::<Count>::default();
-    let cluster = Cluster::local(1, Resources::cpus(2), None, Arc::new(Shared(count.clone())));
+    let program = Arc::new(Shared(count.clone()));
+    let cluster = Cluster::local(1, Resources::cpus(2), None, program).unwrap();
     (cluster, count)
 }
 
@@ -242,7 +243,7 @@ fn a_program_that_does_not_stream_says_so() {
             unreachable!("the program has no actors")
         }
     }
-    let cluster = Cluster::local(1, Resources::cpus(1), None, Arc::new(Plain));
+    let cluster = Cluster::local(1, Resources::cpus(1), None, Arc::new(Plain)).unwrap();
     let (tell, _ended) = told();
     let stream = cluster.client().submit_stream(task(2, 8), tell).unwrap();
     let error = next(&stream).unwrap_err();

@@ -137,7 +137,7 @@ enum LogOwner {
     Actor(ActorId),
 }
 
-/// What the controller knows of a task or an actor at the moment.
+/// The state of a task or an actor, as the controller knows it now.
 struct OwnerStatus {
     /// The worker that runs it, or ran it last.
     worker: String,

@@ -128,7 +128,7 @@ struct Watch {
     shared: Arc<OutputPrinter>,
 }
 
-/// What the printing thread and [`Watch::finish`] share.
+/// The part of a watch that its printing thread and [`Watch::finish`] share.
 struct OutputPrinter {
     settings: ClusterEndpoint,
     control: Control,
@@ -150,7 +150,7 @@ struct PrintState {
     unread: Option<std::io::Error>,
 }
 
-/// What was printed of the output when the command had ended.
+/// The output that was printed by the time the command had ended.
 struct PrintedOutput {
     unread: Option<std::io::Error>,
     /// How many bytes of standard output and of standard error were printed. Nothing if parts in

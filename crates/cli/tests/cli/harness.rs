@@ -1,7 +1,11 @@
 //! Starts the binary in a home of its own, and waits for what it does.
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde_json::Value;
+use std::fs::Permissions;
 use std::io::{BufRead, BufReader, Read, Write};
+use std::os::fd::AsFd;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -31,6 +35,13 @@ impl Home {
         let path = self.path().join(name);
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();
         std::fs::write(&path, content).unwrap();
+        path
+    }
+
+    /// Writes a file that only this user can read, as a token file must be, and returns its path.
+    pub fn private_file(&self, name: &str, content: &str) -> PathBuf {
+        let path = self.file(name, content);
+        std::fs::set_permissions(&path, Permissions::from_mode(0o600)).unwrap();
         path
     }
 
@@ -180,16 +191,22 @@ impl Running {
 
     /// Reads the next line of standard output.
     pub fn line(&mut self) -> String {
+        let stdout = self.stdout.as_mut().unwrap();
+        if stdout.buffer().is_empty() {
+            until_readable(stdout.get_ref(), "standard output");
+        }
         let mut line = String::new();
-        self.stdout.as_mut().unwrap().read_line(&mut line).unwrap();
+        stdout.read_line(&mut line).unwrap();
         line
     }
 
     /// Reads the next line of standard error.
     pub fn complaint(&mut self) -> String {
+        let stderr = self.child.stderr.as_mut().unwrap();
+        until_readable(&*stderr, "standard error");
         let mut bytes = Vec::new();
         let mut byte = [0];
-        while self.child.stderr.as_mut().unwrap().read(&mut byte).unwrap() > 0 && byte != *b"\n" {
+        while stderr.read(&mut byte).unwrap() > 0 && byte != *b"\n" {
             bytes.extend(byte);
         }
         String::from_utf8(bytes).unwrap()
@@ -256,6 +273,13 @@ impl Drop for Running {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+/// Waits until a pipe has bytes or is closed. Panics after [`PATIENCE`].
+fn until_readable(pipe: &impl AsFd, name: &str) {
+    let timeout = Timespec::try_from(PATIENCE).unwrap();
+    let ready = poll(&mut [PollFd::new(pipe, PollFlags::IN)], Some(&timeout)).unwrap();
+    assert!(ready > 0, "waited a minute for a line on {name}");
 }
 
 pub fn signal(pid: u32, name: &str) {

@@ -4,6 +4,7 @@
 mod cluster;
 mod harness;
 mod joining;
+mod log;
 mod output;
 mod python;
 mod queries;

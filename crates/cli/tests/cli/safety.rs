@@ -41,8 +41,7 @@ fn a_token_that_others_can_read_is_refused() {
 fn a_token_file_that_is_not_there_or_empty_is_wrong_usage() {
     let home = Home::new();
     let up = home.up(&[]);
-    let empty = home.file("empty", "");
-    std::fs::set_permissions(&empty, PermissionsExt::from_mode(0o600)).unwrap();
+    home.private_file("empty", "");
     for (name, why) in [("nofile", "No such file"), ("empty", "is empty")] {
         for at in [&[][..], &["--address", up.address()]] {
             let refused = home.marline(&[&["status", "--token-file", name], at].concat());
@@ -57,8 +56,7 @@ fn a_token_file_that_is_not_there_or_empty_is_wrong_usage() {
 fn without_the_token_nothing_is_told() {
     let home = Home::new();
     let up = home.up(&[]);
-    let wrong = home.file("wrong", "0123456789abcdef\n");
-    std::fs::set_permissions(&wrong, PermissionsExt::from_mode(0o600)).unwrap();
+    let wrong = home.private_file("wrong", "0123456789abcdef\n");
     let wrong = wrong.display().to_string();
     let socket = up.announced["socket"].as_str().unwrap();
     let attempts = [

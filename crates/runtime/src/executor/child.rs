@@ -66,6 +66,11 @@ pub fn serve_if_executor(program: &Arc<dyn Program>) {
     }
 }
 
+/// Returns whether this process is an executor.
+pub(crate) fn is_executor() -> bool {
+    OBJECTS.get().is_some()
+}
+
 /// Returns whether this thread runs `main`.
 pub fn is_main_thread() -> bool {
     rustix::thread::gettid() == rustix::process::getpid()

@@ -2,8 +2,8 @@
 //! task with pickled arguments is the function's code. Tasks of clients in other languages name a
 //! function that can be imported, and have no code.
 //!
-//! A worker sends the code of a function to each of its executors once. The executor keeps it from
-//! its arrival on, whether the task that brought it ever runs or not. If code does not arrive
+//! A worker sends the code of a function to each of its executors once. The executor stores the
+//! code when it arrives, even if the task that brought it never runs. If code does not arrive
 //! complete, the worker sends it again with the next task: see [`ReceivedCode::complete`].
 //!
 //! Code in the node's object store is never left out, since no bytes are copied for it.
@@ -45,8 +45,9 @@ impl SentCode {
 pub(super) struct ReceivedCode(Map<Arc<str>, Payload>);
 
 impl ReceivedCode {
-    /// Keeps the code that comes with a task, or adds it where it was left out. If the code is
-    /// missing or incomplete, the task does not start. Returns the report that tells the worker so.
+    /// Stores the code that comes with a task. If the worker left the code out, adds the stored
+    /// code. Fails if the code is missing or incomplete. Then the task must not start, and the
+    /// error is the report for the worker.
     pub fn complete(
         &mut self,
         program: &dyn Program,
@@ -74,7 +75,7 @@ impl ReceivedCode {
     }
 }
 
-/// Returns the code of a task's function, if the task brings it.
+/// Returns the spec of a task and its last value, if that value is the code of the function.
 fn code_of(command: &mut ExecutorCommand) -> Option<(&TaskSpec, &mut Value)> {
     match command {
         ExecutorCommand::RunTask { spec, values, .. }
@@ -88,7 +89,7 @@ fn code_of(command: &mut ExecutorCommand) -> Option<(&TaskSpec, &mut Value)> {
     }
 }
 
-/// Copies a payload, so that it does not keep the message that it arrived in.
+/// Copies a payload. The original would keep the whole message alive in which it arrived.
 fn detached(payload: &Payload) -> Payload {
     let copy = |bytes: &Bytes| Bytes::copy_from_slice(bytes);
     let (inline, buffers) = (copy(&payload.inline), payload.buffers.iter().map(copy).collect());

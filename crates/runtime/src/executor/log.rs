@@ -23,8 +23,8 @@ pub(crate) const MAX_LOGS_BYTES: usize = 64 << 20;
 pub(crate) const MAX_PART_BYTES: usize = 256 << 10;
 /// The size of the pieces in which a log is kept, about.
 const CHUNK_BYTES: usize = 16 << 10;
-/// What a log and a piece of it cost besides their bytes, about. These costs count too, so that
-/// many small logs are bounded as a few large ones are.
+/// About how many bytes a log, and a chunk of it, cost besides their text. These costs count too:
+/// they bound many small logs as they bound a few large ones.
 const LOG_COST: usize = 256;
 const CHUNK_COST: usize = 64;
 /// How many bytes of the end of a log go into the message about an executor's death.

@@ -37,7 +37,7 @@ impl Usage {
     }
 }
 
-/// What is needed to watch the memory of a worker's executors.
+/// Watches the memory of a worker's executors.
 #[derive(Default)]
 pub(crate) struct MemoryWatch {
     started: OnceLock<()>,

@@ -37,6 +37,8 @@ use super::urgent_message::UrgentMessage;
 use crate::net::io;
 use crate::node::Node;
 use crate::object_store::ObjectStore;
+use crate::runtime_log::EXECUTOR;
+use crate::terminal::escaped;
 use buffered_socket::BufferedSocket;
 use executor_poller::executor_poller;
 use launcher::{LaunchEnvironment, LaunchedProcess};
@@ -56,6 +58,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 use termination::{WorkLabel, end, how, was_killed};
+use tracing::{debug, warn};
 
 /// How long an executor may take to report that it is up.
 const START_PATIENCE: Duration = Duration::from_secs(60);
@@ -63,7 +66,7 @@ const START_PATIENCE: Duration = Duration::from_secs(60);
 /// The calls that turn a program that was started again into an executor.
 const BEGINNINGS: &str = "`marline::executor_main`, `Worker::join` or `Worker::run`";
 
-/// What the executors of one worker have in common.
+/// The settings and parts that the executors of one worker share.
 pub(crate) struct LaunchContext {
     pub lifeline: Arc<Lifeline>,
     pub logs: Arc<Logs>,
@@ -77,7 +80,7 @@ pub(crate) struct LaunchContext {
     pub pass_on: StderrForwarding,
     /// How many executors are not known to be dead.
     pub alive: Arc<AtomicUsize>,
-    /// What is needed to watch their memory.
+    /// Watches their memory.
     pub memory_watch: memory::MemoryWatch,
 }
 
@@ -95,7 +98,7 @@ struct ExecutorProcess {
     /// Its key at the [poller](mod@executor_poller).
     poll_key: u64,
     life: Mutex<ProcessState>,
-    /// What the executor runs: the source of its output, and its name for people.
+    /// The work that the executor runs: the source of its output, and its name for people.
     source: Mutex<Option<(OutputSource, WorkLabel)>>,
     /// Whether it has reported that it is up.
     ready: AtomicBool,
@@ -270,15 +273,21 @@ impl Supervisor {
         descriptors: Descriptors,
     ) {
         let executor = self.executor;
+        let ExecutorId(id) = executor;
+        debug!(target: EXECUTOR, executor = id, runtime, "an executor starts");
         let event = match self.start(runtime, variable, theirs, descriptors).await {
             Ok((launched, pipes)) => {
+                let pid = launched.pid.as_raw_nonzero();
+                debug!(target: EXECUTOR, executor = id, pid, "an executor's process exists");
                 let error = self.attend(launched, pipes).await;
                 Event::ExecutorDied { executor, error }
             }
             Err(error) if is_for_now(&error) => {
+                warn!(target: EXECUTOR, executor = id, "an executor cannot start now: {error}");
                 Event::ExecutorRefused { executor, lack: system_limit_of(&error) }
             }
             Err(error) => {
+                warn!(target: EXECUTOR, executor = id, "an executor cannot start: {error}");
                 let words = format!("an executor could not be started: {error}");
                 Event::ExecutorDied { executor, error: Error::unavailable(Ran::No, words) }
             }
@@ -357,9 +366,10 @@ impl Supervisor {
         self.launch.memory_watch.died(self.executor);
         let status = launched.reap().await;
         output_reader.hear_the_rest();
-        let executor = self.shared.describe_death(group);
+        let (executor, ExecutorId(id)) = (self.shared.describe_death(group), self.executor);
         if by_us && !late {
             // Its last output has nothing to do with its end.
+            debug!(target: EXECUTOR, executor = id, "{executor} was ended by its worker");
             return Error::unavailable(Ran::Maybe, format!("{executor} was ended by its worker"));
         }
         let starved = was_killed(status) && self.launch.memory_watch.kernel_killed();
@@ -379,6 +389,7 @@ impl Supervisor {
             let how = how(&executor, status);
             format!("{how} before it came to {BEGINNINGS}")
         };
+        warn!(target: EXECUTOR, executor = id, "{}", escaped(&words));
         let last = self.shared.source().and_then(|source| self.launch.logs.last_words(source));
         let last = last.map_or(String::new(), |last| format!("; its last words: {last}"));
         match starved {

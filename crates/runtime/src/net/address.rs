@@ -10,7 +10,7 @@ use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use tonic::{Code, Status};
 
-/// What the user can do when an address cannot be reached.
+/// The user's next step when an address cannot be reached.
 const NEXT: &str = "start a cluster with `marline up`, or check the address";
 
 /// Checks that an address has a valid form: `HOST:PORT` or `unix:/path`.

@@ -12,6 +12,8 @@ use super::{CONNECTION_WINDOW_BYTES, KEEP_ALIVE, MAX_MESSAGE_BYTES, STREAM_WINDO
 use crate::net::services::links_client::LinksClient;
 use crate::node::{JoinDecision, LinkId, Membership, Node, Shell};
 use crate::process_identity::{can_be_seen, is_dead};
+use crate::runtime_log::NET;
+use crate::terminal::escaped;
 use crate::upstream::FoundController;
 use hyper_util::rt::TokioIo;
 use marline_core::error::{Error, ErrorKind, Ran};
@@ -28,6 +30,7 @@ use std::time::Duration;
 use tonic::codegen::Service;
 use tonic::codegen::http::Uri;
 use tonic::transport::{Channel, Endpoint};
+use tracing::{debug, info, warn};
 
 /// The pause before the first attempt to connect again. Each further pause is twice as long.
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
@@ -135,6 +138,7 @@ async fn stay(
         if first.is_none() && !lost {
             lost = true;
             let words = format!("lost the cluster at {}, trying again", found.address);
+            warn!(target: NET, address = found.address, "lost the cluster");
             note(&node, &membership, words);
         }
         let there = look_again(&node, &membership, &mut found, &mut client).await;
@@ -146,6 +150,7 @@ async fn stay(
             Ok(joined) => {
                 pause = FIRST_PAUSE;
                 let session = joined.session;
+                info!(target: NET, %session, address = found.address, "joined the cluster");
                 let controller = joined.process.clone().filter(can_be_seen);
                 let Some(node_) = node.upgrade() else { return };
                 let (cluster, epoch) = (joined.cluster, joined.controller_epoch);
@@ -163,6 +168,7 @@ async fn stay(
                 keep_connected(&node, which, &found.nearest, &found.token, controller).await;
             }
             Err(ConnectError { error, is_retryable: may_pass }) => {
+                debug!(target: NET, address = found.address, "could not join: {}", escaped(error.message()));
                 if error.kind() == ErrorKind::Denied
                     && membership.upstream.find_again(&found).await.is_ok_and(|now| now != found)
                 {
@@ -272,7 +278,11 @@ async fn keep_connected(
         if !is_wanted {
             return;
         }
-        if let Ok(dialled) = FrameConnection::dial(address, token).await {
+        let dialled = FrameConnection::dial(address, token).await;
+        if let Err(error) = &dialled {
+            debug!(target: NET, link = %which, address, "could not connect: {error}");
+        }
+        if let Ok(dialled) = dialled {
             let outbox = dialled.outbox();
             // Ignore the result: `flush` below sends the frame.
             let _ = outbox.push(Frame::Attach { session: me, connection, host }, SendPriority::Now);

@@ -12,7 +12,7 @@ use std::task::{Context, Poll, ready};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tonic::transport::server::Connected;
 
-/// What the peer of a connection has proved.
+/// The proof that the peer of a connection has given.
 #[derive(Clone)]
 pub(super) enum Authentication {
     /// The peer proved in a handshake that it knows the token.

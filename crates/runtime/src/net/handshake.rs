@@ -9,8 +9,8 @@
 //!
 //! Each proof is HMAC-SHA-256, keyed with the token, over a label, the role (dialler or listener),
 //! the kind of connection, the cluster id, the controller epoch and both nonces. The listener
-//! proves first: a dialler says nothing to a process that does not know the token. The dialler
-//! proves next, before the listener reads anything else.
+//! proves first: after its hello, a dialler sends nothing to a process that does not know the
+//! token. The dialler proves next, before the listener reads anything else.
 //!
 //! *Why it is safe.*
 //!
@@ -21,7 +21,8 @@
 //!   is worth nothing.
 //! - Every field has a fixed length: no two different inputs have the same bytes.
 //!
-//! It does not keep out an attacker between both ends who forwards their bytes: that takes TLS.
+//! The handshake does not keep out an attacker between both ends who forwards their bytes: that
+//! takes TLS.
 //!
 //! A cluster without a token uses the empty key. Then the proofs say only that both sides expect no
 //! token.
@@ -60,7 +61,7 @@ const NO_CLUSTER: u8 = 2;
 type Nonce = [u8; NONCE_BYTES];
 pub(super) type Proof = [u8; PROOF_BYTES];
 
-/// What a connection is for.
+/// The purpose of a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum ConnectionKind {
     /// A connection of a link.
@@ -218,7 +219,7 @@ fn hung_up(error: io::Error) -> io::Error {
     }
 }
 
-/// Proves both ways on a connection that this process made. Returns the cluster that the other
+/// Does the dialler's side of the handshake on a connection. Returns the cluster that the other
 /// process belongs to.
 pub(crate) async fn dial<IO>(
     io: &mut IO,
@@ -245,8 +246,8 @@ where
     tokio::time::timeout(AUTHENTICATE_WITHIN, proves).await.map_err(|_| io::ErrorKind::TimedOut)?
 }
 
-/// Does what [`dial`] does, on a blocking stream. `io` must fail a `read` that is not done within
-/// [`AUTHENTICATE_WITHIN`].
+/// Does what [`dial`] does, on a blocking stream. Every read of `io` must fail once
+/// [`AUTHENTICATE_WITHIN`] has passed since the handshake began.
 pub(super) fn dial_blocking(
     io: &mut (impl io::Read + io::Write),
     kind: ConnectionKind,
@@ -270,9 +271,9 @@ pub(super) fn dial_blocking(
     Ok(incarnation)
 }
 
-/// Proves both ways on an accepted connection. Returns the kind of the connection. Fails if the
-/// peer did not prove that it knows the token. The caller limits the time, and reads nothing from
-/// the connection before this function has returned `Ok`.
+/// Does the listener's side of the handshake on a connection. Returns the kind of the connection.
+/// Fails if the peer did not prove that it knows the token. The caller limits the time, and reads
+/// nothing from the connection before this function has returned `Ok`.
 pub(super) async fn accept<IO>(io: &mut IO, secret: &Credentials) -> io::Result<ConnectionKind>
 where
     IO: AsyncRead + AsyncWrite + Unpin,
@@ -306,6 +307,19 @@ where
     match transcript.proves(Role::Dialler, &token, &proof) {
         true => Ok(kind),
         false => Err(io::ErrorKind::PermissionDenied.into()),
+    }
+}
+
+/// Returns why [`accept`] failed, in words for the log.
+pub(super) fn reason(error: &io::Error) -> String {
+    match error.kind() {
+        io::ErrorKind::UnexpectedEof => {
+            "the peer left before it proved that it knows the token: it may have another".into()
+        }
+        io::ErrorKind::InvalidData => "the peer speaks another version, or is not Marline".into(),
+        io::ErrorKind::NotConnected => "this process has not joined a cluster yet".into(),
+        io::ErrorKind::PermissionDenied => "the peer does not know the token".into(),
+        _ => error.to_string(),
     }
 }
 

@@ -7,6 +7,7 @@ use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, sendto, socket_with,
     sockopt,
 };
+use std::fmt;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
 /// See the [module](self).
@@ -15,6 +16,16 @@ pub(super) enum PeerIdentity {
     User(u32),
     Address(IpAddr),
     Unknown,
+}
+
+impl fmt::Display for PeerIdentity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            PeerIdentity::User(user) => write!(f, "user {user} of this machine"),
+            PeerIdentity::Address(address) => address.fmt(f),
+            PeerIdentity::Unknown => f.write_str("unknown"),
+        }
+    }
 }
 
 impl PeerIdentity {

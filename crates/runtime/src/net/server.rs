@@ -24,6 +24,7 @@ use super::{CONNECTION_WINDOW_BYTES, KEEP_ALIVE, MAX_MESSAGE_BYTES, STREAM_WINDO
 use crate::net::services::control_server::ControlServer;
 use crate::net::services::links_server::{Links, LinksServer};
 use crate::node::{AttachOutcome, LinkId, Node};
+use crate::runtime_log::NET;
 use marline_core::error::{Error, Ran};
 use marline_wire::DESCRIPTORS;
 use marline_wire::convert::{decode_join, encode_joined};
@@ -43,6 +44,7 @@ use tokio_stream::wrappers::{ReceiverStream, TcpListenerStream, UnixListenerStre
 use tokio_stream::{Stream, StreamExt};
 use tonic::service::interceptor::InterceptedService;
 use tonic::{Request, Response, Status, Streaming};
+use tracing::{debug, warn};
 
 /// A server that ends when it is dropped.
 pub(crate) struct Server {
@@ -176,8 +178,9 @@ impl Acceptor {
             };
             match next {
                 Some(Ok(socket)) => {
-                    let place = self.unauthenticated.enter(PeerIdentity::of(&socket));
-                    tokio::spawn(self.clone().authenticate_and_route(socket, place));
+                    let peer = PeerIdentity::of(&socket);
+                    let place = self.unauthenticated.enter(peer);
+                    tokio::spawn(self.clone().authenticate_and_route(socket, peer, place));
                 }
                 Some(Err(error)) if is_shortage(&error) => {
                     is_lent = reserve.lend() || self.unauthenticated.close_one();
@@ -194,11 +197,18 @@ impl Acceptor {
 
     /// Authenticates a connection and hands it to its service. Closes a connection that says it is
     /// a Marline process and does not prove it.
-    async fn authenticate_and_route(self, mut socket: Socket, mut place: PoolEntry) {
+    async fn authenticate_and_route(
+        self,
+        mut socket: Socket,
+        peer: PeerIdentity,
+        mut place: PoolEntry,
+    ) {
         let proves = async {
             let is_ours = first_byte(&socket).await? == handshake::FIRST_BYTE;
-            let kind = handshake::accept(&mut socket, &self.secret);
-            Some(if is_ours { Some(kind.await.ok()?) } else { None })
+            if !is_ours {
+                return Some(Ok(None));
+            }
+            Some(handshake::accept(&mut socket, &self.secret).await.map(Some))
         };
         let proves = async {
             tokio::select! {
@@ -206,7 +216,16 @@ impl Acceptor {
                 _ = &mut place.pushed_out => None,
             }
         };
-        let Ok(Some(kind)) = timeout(AUTHENTICATE_WITHIN, proves).await else { return };
+        let kind = match timeout(AUTHENTICATE_WITHIN, proves).await {
+            Ok(Some(Ok(kind))) => kind,
+            Ok(Some(Err(error))) => {
+                let reason = handshake::reason(&error);
+                return warn!(target: NET, %peer, "rejected a connection: {reason}");
+            }
+            Ok(None) | Err(_) => {
+                return debug!(target: NET, %peer, "closed a connection that did not authenticate");
+            }
+        };
         match kind {
             Some(ConnectionKind::Link) => {
                 drop(place);

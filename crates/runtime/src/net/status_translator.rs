@@ -12,7 +12,8 @@ use tonic::codegen::{BoxFuture, Service, http};
 use tonic::server::NamedService;
 use tonic::{Code, Status};
 
-/// A service that adds the kind of the error to every status.
+/// A service that replaces the statuses of the transport by statuses that carry an error of
+/// Marline.
 #[derive(Clone)]
 pub(crate) struct StatusTranslator<S>(pub S);
 
@@ -47,7 +48,7 @@ where
 }
 
 /// Returns the error that a status of the transport stands for. Returns `None` if the status has an
-/// error in its details already.
+/// error in its details already, or a code that the module does not translate.
 fn explain(status: Status) -> Option<Error> {
     if !status.details().is_empty() {
         return None;

@@ -4,7 +4,7 @@
 //!
 //! After the [handshake] the dialler sends requests for pieces:
 //!
-//! - the object (16 bytes and 4),
+//! - the object: its task (16 bytes) and its index (4 bytes),
 //! - the offset of the piece (8 bytes),
 //! - the length of the piece (8 bytes).
 //!
@@ -14,7 +14,7 @@
 //!   of the piece (8 bytes), the piece, and its checksum (xxh3, 8 bytes);
 //! - or a byte 1, the length of an error (4 bytes), and the error.
 //!
-//! The threads here block: one thread for each connection, because a connection carries much data.
+//! Each connection has a thread of its own, which blocks: a connection carries much data.
 //!
 //! Received pieces stay when a connection breaks, and when the rest comes from another node. A
 //! value that was lost and recomputed may have other bytes of the same length, and a mix of pieces
@@ -48,8 +48,8 @@ pub(super) const PIECE_BYTES: usize = 8 << 20;
 const PART_BYTES: usize = 256 << 10;
 /// The most connections that carry one value.
 const MAX_CONNECTIONS: usize = 4;
-/// The most connections that this process serves at a time, all of processes that know the token. A
-/// further connection is closed, and its peer tries again.
+/// The most connections that this process serves at a time. Each peer has proved that it knows the
+/// token. A further connection is closed, and its peer tries again.
 const MAX_SERVED: usize = 64;
 /// A connection on which no byte moves for this long counts as broken.
 pub(super) const STALLED: Duration = Duration::from_secs(20);
@@ -262,7 +262,7 @@ pub(super) fn read_error(stream: &mut BlockingSocket) -> io::Result<Error> {
     Ok(error.unwrap_or_else(|_| Error::internal("received an error that cannot be decoded")))
 }
 
-/// Fails if the peer is another user: shared memory is only for the user of this process.
+/// Fails if the peer runs as another user: shared memory is only for the user of this process.
 fn is_this_users(socket: &UnixStream) -> io::Result<()> {
     match sockopt::socket_peercred(socket)?.uid == rustix::process::getuid() {
         true => Ok(()),
@@ -295,7 +295,8 @@ pub(crate) fn connect_to_object_store(path: &str, token: &Token) -> io::Result<U
 pub(crate) struct TransferRequest<'a> {
     pub object: ObjectId,
     pub token: &'a Token,
-    /// Returns whether a process still waits for the data.
+    /// Returns whether the transfer should go on. It should not when its session has ended, for
+    /// example.
     pub should_continue: &'a (dyn Fn() -> bool + Sync),
 }
 
@@ -424,8 +425,9 @@ impl<'a> Source<'a> {
         Ok(whole)
     }
 
-    /// Does what [`piece`](Source::piece) does, over as many connections as it takes. Gives up when
-    /// no bytes came for a while, when `over` is set, or when the request should not continue.
+    /// Requests a piece like [`piece`](Source::piece), over as many connections as it takes. Gives
+    /// up when no process listens at the address, when no bytes came for a while, when `over` is
+    /// set, or when the request should not continue.
     fn piece_again(
         &self,
         stream: &mut Option<BlockingSocket>,
@@ -522,8 +524,8 @@ fn not_wanted() -> Error {
 }
 
 /// Pulls the data of an object from the nodes that have a copy, one node after the other. Calls
-/// `room_for` with the number of bytes to get memory. If it fails, the received pieces stay in
-/// `coming`, and a later call does not request them again. Returns the memory and the version of
+/// `room_for` with the number of bytes to get memory. If the pull fails, the received pieces stay
+/// in `coming`, and a later call does not request them again. Returns the memory and the version of
 /// the data.
 pub(crate) fn pull<R: AsMut<[u8]>>(
     copies: &[CopyLocation],
@@ -550,7 +552,7 @@ pub(crate) fn pull<R: AsMut<[u8]>>(
     }))
 }
 
-/// Returns whether the data may be at another node by now.
+/// Returns whether, after a pull that failed with this error, another node may have the data.
 pub(crate) fn may_be_elsewhere(error: &Error) -> bool {
     matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::NotFound)
 }

@@ -4,10 +4,12 @@
 use super::{Node, NodeState, Shell};
 use crate::executor::log::Logs;
 use crate::node::remote::Membership;
+use crate::runtime_log::{self, Machine};
 use marline_core::Error;
 use marline_core::controller::{Controller, Effect, Role, TaskFilter, WorkerInfo};
 use marline_core::error::Ran;
 use marline_core::id::{ActorId, ClusterId, IdPrefix, Session, TaskId};
+use marline_core::recent_events::EventSummary;
 use marline_core::resources::Resources;
 use marline_core::time::Time;
 use marline_core::worker::{WorkerActorStatus, WorkerTaskStatus};
@@ -28,14 +30,18 @@ pub(crate) struct Health {
 }
 
 impl Node {
-    /// Calls `ask` with the controller, and carries out the effects.
+    /// Logs and remembers a request, calls `ask` with the controller, and carries out the effects.
     pub fn with_controller_mut<R>(
         &self,
+        request: EventSummary,
         ask: impl FnOnce(&mut Controller, Time, &mut Vec<Effect>) -> Result<R, Error>,
     ) -> Result<R, Error> {
         self.with_state(|state, now| {
             let mut effects = Vec::new();
-            let answer = ask(state.controller_mut()?, now, &mut effects);
+            let controller = state.controller_mut()?;
+            runtime_log::event(Machine::Controller, || request);
+            controller.note_request(now, request);
+            let answer = ask(controller, now, &mut effects);
             state.controller_effects(now, effects);
             answer
         })

@@ -3,18 +3,21 @@
 
 use super::links::{LinkEnd, LinkId};
 use super::{DeferredAction, NodeState, Shell, Todo};
+use crate::runtime_log::{self, CONTROLLER, Machine};
 use marline_core::client;
-use marline_core::controller::{Effect, Event};
+use marline_core::controller::{Effect, Event, SessionEndCause};
 use marline_core::id::Session;
 use marline_core::lease::LeaseTerms;
 use marline_core::time::Time;
 use marline_core::worker;
 use marline_wire::frame::Frame;
 use marline_wire::message::Message;
+use tracing::{debug, info, warn};
 
 impl NodeState {
     pub(super) fn controller_event(&mut self, now: Time, event: Event) {
         let Some(controller) = &mut self.controller else { return };
+        runtime_log::event(Machine::Controller, || event.summary());
         let mut effects = Vec::new();
         controller.handle(now, event, &mut effects);
         self.controller_effects(now, effects);
@@ -29,13 +32,17 @@ impl NodeState {
     fn controller_effect(&mut self, now: Time, effect: Effect) {
         match effect {
             Effect::OpenSession(session) => self.session_opened(now, session),
-            Effect::EndSession { session, .. } => {
+            Effect::EndSession { session, cause } => {
+                self.log_session_end(session, &cause);
                 self.fence(session);
                 self.drop_link(LinkId::Session(session), session);
                 self.shells.remove(&session);
                 self.processes.remove(&session);
             }
-            Effect::Fence(session) => self.fence(session),
+            Effect::Fence(session) => {
+                debug!(target: CONTROLLER, %session, "rejected a message of a session that is over");
+                self.fence(session);
+            }
             Effect::Ping { to, ping } => self.link_urgent(LinkId::Session(to), Frame::Ping(ping)),
             Effect::ToClient { to, message } => match self.shells.get(&to) {
                 Some(Shell::Client(index)) => {
@@ -53,8 +60,24 @@ impl NodeState {
             },
             Effect::WakeTaskWaiters(task) => self.task_ended(task),
             Effect::AllowExit => {
+                info!(target: CONTROLLER, "every worker has finished");
                 self.outside.extend(self.ending.drain(..).map(DeferredAction::SendDone))
             }
+        }
+    }
+
+    fn log_session_end(&self, session: Session, cause: &SessionEndCause) {
+        let role = self.shells.get(&session).map(|shell| shell.role());
+        // Many clients end without a farewell, as every `marline run` does. A worker does not.
+        let is_usual = match cause {
+            SessionEndCause::Closed => true,
+            SessionEndCause::Died(_) => role == Some("client"),
+            SessionEndCause::LeaseOver | SessionEndCause::Replaced => false,
+        };
+        if is_usual {
+            info!(target: CONTROLLER, %session, role, "a session ended: {cause}");
+        } else {
+            warn!(target: CONTROLLER, %session, role, "a session ended: {cause}");
         }
     }
 
@@ -62,6 +85,7 @@ impl NodeState {
     /// process.
     fn session_opened(&mut self, now: Time, session: Session) {
         let shell = self.joining.take().expect("only a joining shell gets a session");
+        info!(target: CONTROLLER, %session, role = shell.role(), "a session opened");
         self.shells.insert(session, shell);
         let (terms, asked_at) = (LeaseTerms::FOREVER, now);
         match shell {

@@ -7,6 +7,7 @@ use super::DeferredAction;
 use super::output::OutputInFlight;
 use super::{NodeState, Shell, Todo};
 use crate::net::outbox::{Outbox, SendPriority};
+use crate::runtime_log::NET;
 use marline_core::client;
 use marline_core::controller;
 use marline_core::error::Error;
@@ -16,6 +17,8 @@ use marline_core::message::{AttemptId, FromClient, FromWorker, ToClient, ToHost}
 use marline_core::worker;
 use marline_wire::frame::{Direction, Frame};
 use marline_wire::message::Message;
+use std::fmt;
+use tracing::debug;
 
 /// This process's end of a link.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -30,6 +33,17 @@ pub(crate) enum LinkId {
     /// From a worker of this process to a client elsewhere: the worker's session, then the
     /// client's.
     Caller(Session, Session),
+}
+
+impl fmt::Display for LinkId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            LinkId::Session(session) => write!(f, "to session {session}"),
+            LinkId::Upstream(session) => write!(f, "of session {session} to its controller"),
+            LinkId::Host(me, host) => write!(f, "of client {me} to worker {host}"),
+            LinkId::Caller(host, me) => write!(f, "of worker {host} to client {me}"),
+        }
+    }
 }
 
 /// A link with at most this many unacknowledged messages is in conversation, and each frame is
@@ -86,6 +100,7 @@ impl NodeState {
         if let Some((_, before)) = end.connection.replace((number, outbox)) {
             before.close();
         }
+        debug!(target: NET, link = %which, connection = number, "a link is connected");
         self.link_outputs(which, out);
         true
     }
@@ -102,6 +117,7 @@ impl NodeState {
         if let Some(end) = self.links.get_mut(&which)
             && end.connection.as_ref().is_some_and(|(current, _)| *current == number)
         {
+            debug!(target: NET, link = %which, connection = number, "a link's connection ended");
             end.connection = None;
             end.link.disconnected(number);
         }

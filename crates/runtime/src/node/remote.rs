@@ -40,7 +40,7 @@ pub(crate) enum JoinDecision {
     Never,
 }
 
-/// What happens to a connection that a process elsewhere makes.
+/// The fate of a connection that another process makes.
 pub(crate) enum AttachOutcome {
     /// The connection carries this link.
     To(LinkId),
@@ -57,8 +57,8 @@ pub(crate) struct Membership {
     pub session_id: SessionId,
     pub role: Role,
     pub upstream: Upstream,
-    /// What peers that connect to this process must prove to know: the token of the cluster that it
-    /// belongs to.
+    /// The token of the cluster that this process belongs to. Peers that connect must prove that
+    /// they know it.
     pub secret: Credentials,
     /// The identity of this process, so that its death can be seen.
     pub process: Option<ProcessIdentity>,

@@ -9,6 +9,7 @@ use crate::client::Callback;
 use crate::executor::urgent_message::UrgentMessage;
 use crate::executor::{ExecutorHandle, Executors, process, thread};
 use crate::object_store::{ObjectStore, ObjectStoreHandle};
+use crate::runtime_log::{self, CLIENT, EXECUTOR, Machine, WORKER};
 use crate::stream::Feed;
 use crate::terminal::escaped_lines;
 use marline_channel::{oneshot, watch};
@@ -28,6 +29,7 @@ use marline_wire::frame::Frame;
 use marline_wire::message::Message;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
+use tracing::{info, warn};
 
 /// A worker of this process.
 pub(super) struct WorkerShell {
@@ -252,6 +254,8 @@ impl NodeState {
         if shell.has_rejoined(&event) {
             return;
         }
+        let machine = Machine::Worker(shell.machine.session());
+        runtime_log::event(machine, || event.summary());
         let data = shell.objects_of_event(&event);
         let mut effects = Vec::new();
         shell.machine.handle(now, event, &mut effects);
@@ -368,6 +372,7 @@ impl NodeState {
                 }
             }
             worker::Effect::Stopped(session) => {
+                info!(target: WORKER, worker = %session, "the worker's session is over");
                 if let Some(store) = &shell.object_store {
                     store.set_session(None);
                 }
@@ -375,6 +380,7 @@ impl NodeState {
                 self.tell_if_left(index);
             }
             worker::Effect::Drained => {
+                info!(target: WORKER, "the worker has finished its work");
                 shell.drained = true;
                 self.tell_if_left(index);
             }
@@ -390,6 +396,7 @@ impl NodeState {
 
     pub(super) fn client_event(&mut self, now: Time, index: usize, event: client::Event) {
         let Some(shell) = &mut self.clients[index] else { return };
+        runtime_log::event(Machine::Client(shell.machine.session()), || event.summary());
         let mut effects = Vec::new();
         shell.machine.handle(now, event, &mut effects);
         self.client_effects(index, effects);
@@ -494,6 +501,7 @@ impl NodeState {
                 }
             }
             client::Effect::Stopped(session) => {
+                info!(target: CLIENT, client = %session, "the client's session is over");
                 shell.syncing.clear();
                 shell.locating.clear();
                 shell.actor_ready_waiters.clear();
@@ -562,6 +570,7 @@ impl WorkerShell {
                         (None, None)
                     }
                     Err(error) => {
+                        warn!(target: EXECUTOR, executor = executor.0, "an executor did not start: {error}");
                         let lack = process::system_limit_of(&error);
                         (Some(worker::Event::ExecutorRefused { executor, lack }), None)
                     }

@@ -140,6 +140,7 @@ mod tests {
     use super::*;
     use marline_core::controller::Config;
     use marline_core::payload::Payload;
+    use marline_core::recent_events::{EventSummary, Subject};
     use marline_core::spec::{Target, TaskSpec};
     use std::pin::pin;
     use std::task::{Context, Waker};
@@ -159,7 +160,8 @@ mod tests {
                 options: Arc::default(),
             });
             let id = spec.id;
-            node.with_controller_mut(|controller, now, effects| {
+            let submit = EventSummary::of("SubmitTask", Subject::Task(id));
+            node.with_controller_mut(submit, |controller, now, effects| {
                 controller.submit_for(now, None, spec, effects)
             })
             .unwrap();
@@ -170,7 +172,8 @@ mod tests {
     }
 
     fn cancel(node: &Node, id: TaskId) {
-        node.with_controller_mut(|controller, now, effects| {
+        let cancel = EventSummary::of("CancelTask", Subject::Task(id));
+        node.with_controller_mut(cancel, |controller, now, effects| {
             controller.cancel_for(now, id, false, effects)
         })
         .unwrap();

@@ -2,6 +2,7 @@
 //! while. Under the store's lock, code only queues operations.
 
 use super::{ObjectStore, ObjectStoreShared, ObjectStoreState, unmappable};
+use crate::runtime_log::STORE;
 use marline_core::error::Error;
 use marline_core::object_store::{BlobId, Event};
 use marline_core::time::Time;
@@ -10,6 +11,7 @@ use std::collections::VecDeque;
 use std::io;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, Weak};
 use std::thread;
+use tracing::{debug, warn};
 
 /// An operation for the disk thread.
 pub(super) enum DiskOperation {
@@ -171,19 +173,31 @@ fn work(store: &Weak<ObjectStoreShared>, spill: &SpillFiles, todo: &DiskQueue) {
 
 fn do_it(store: &ObjectStore, spill: &SpillFiles, job: DiskOperation) {
     match job {
-        DiskOperation::Write { blob, block, bytes } => {
+        DiskOperation::Write { blob: blob @ BlobId(id), block, bytes } => {
             let view = store.look_into(block, bytes).map_err(|error| unmappable(&error));
             let written =
                 view.and_then(|view| spill.write(&view).map_err(|error| in_words(&error)));
+            match &written {
+                Ok(_) => debug!(target: STORE, blob = id, bytes, "spilled a value"),
+                Err(error) => {
+                    warn!(target: STORE, blob = id, bytes, "could not spill a value: {error}")
+                }
+            }
             store.enter(|state, now| {
                 let result = written.map(|spilled| state.add_spilled(blob, spilled));
                 state.handle(now, Event::SpillEnded { blob, result });
             });
         }
-        DiskOperation::Read { blob, spilled, mut room } => {
+        DiskOperation::Read { blob: blob @ BlobId(id), spilled, mut room } => {
             let read = room.prepare().map_err(SpillError::NoMemory);
             let read = read.and_then(|()| spilled.read(&mut room));
             drop(spilled);
+            match &read {
+                Ok(()) => debug!(target: STORE, blob = id, "loaded a spilled value"),
+                Err(error) => {
+                    warn!(target: STORE, blob = id, "could not load a spilled value: {error}")
+                }
+            }
             store.enter(|state, now| {
                 if read.is_ok() {
                     state.bodies.set_memory(blob, room);

@@ -15,13 +15,13 @@ pub struct StoreOptions {
     pub limit: u64,
     /// The folder for spill files, and the most bytes in it. `None`: the store does not spill.
     pub spill: Option<(PathBuf, u64)>,
-    /// What happens to durable values.
+    /// The place of durable values.
     pub durable: Durability,
     /// Requests for room are refused when no request was granted any for this long.
     pub patience: Duration,
 }
 
-/// What happens to values that must outlive their node.
+/// The place of values that must outlive their node.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Durability {
     /// They are rejected.

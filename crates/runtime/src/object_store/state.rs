@@ -1,5 +1,5 @@
-//! Carries out the machine's effects on memory, on the disk and for requests, under the store's
-//! lock.
+//! The core of [`ObjectStoreState`]: delivers events to the state machine, and carries out its
+//! effects on memory, on the disk and for requests. Everything here runs under the store's lock.
 
 use super::disk::DiskOperation;
 use super::store_protocol::GrantedBlob;
@@ -59,7 +59,7 @@ impl ObjectStoreState {
         }
     }
 
-    /// Returns the place of a sealed blob in memory, and its bytes.
+    /// Returns the place of a sealed blob in memory, and the size of the blob in bytes.
     pub(super) fn place(&self, blob: BlobId) -> (Block, u64) {
         let block = self.bodies.block(blob).expect("the blob is sealed and in memory");
         let (bytes, ..) = self.machine.look(blob).expect("the machine knows the blob");
@@ -139,7 +139,8 @@ impl ObjectStoreState {
         }
     }
 
-    /// Handles a read of a blob that was here and was lost: looks for the object elsewhere.
+    /// Handles a read of a blob that was lost while it was loaded. If the request accepts another
+    /// copy of the object, looks for one. Otherwise refuses the request.
     pub(super) fn miss(&mut self, now: Time, request: RequestId, error: &Error) {
         match self.requests.get(&request).and_then(|asker| asker.seeks) {
             Some(object) => self.read(now, request, object),
@@ -147,7 +148,7 @@ impl ObjectStoreState {
         }
     }
 
-    /// Tells the caller that its request is refused.
+    /// Tells the requester that its request is refused.
     pub(super) fn refuse_to(&mut self, process: ProcessId, answer: ReplyTo, error: Error) {
         match answer {
             ReplyTo::Fill(to) => self.outside.push(DeferredAction::Fill(to, Err(error))),
@@ -192,7 +193,8 @@ impl ObjectStoreState {
         self.outside.push(DeferredAction::DeliverToWorker(worker::Event::DataCopied { object }));
     }
 
-    /// Releases a blob whose name another blob has now.
+    /// Ends the maker's ownership of a blob, and its retention by the cluster. The machine drops
+    /// the blob when no process has it pinned.
     pub(super) fn unname(&mut self, now: Time, blob: BlobId) {
         if self.makers.remove(&blob).is_some() {
             self.handle(now, Event::Disowned { blob });
@@ -200,9 +202,9 @@ impl ObjectStoreState {
         self.handle(now, Event::Forgotten { blob });
     }
 
-    /// Returns the blob of an object, if it is here. Its maker may have sent `Seal` that the store
-    /// has not read yet, while other processes already know of the object: so read all sockets
-    /// first.
+    /// Returns the blob of an object, if it is here. Its maker may have sent a `Seal` that the
+    /// store has not read yet, while other processes already know of the object. So if the blob is
+    /// not known, reads all sockets first.
     pub(super) fn find(&mut self, now: Time, object: ObjectId) -> Option<BlobId> {
         if self.bodies.named(object).is_none() {
             self.hear_all(now);

@@ -22,8 +22,8 @@ use std::time::{Duration, Instant};
 
 /// How many bytes are read at a time.
 const READ_BYTES: usize = 16 << 10;
-/// The largest value for which room is requested ahead. For a larger value, the request is a small
-/// part of the time.
+/// The largest value for which room is requested ahead. For a larger value, the request takes only
+/// a small part of the time of the write.
 const AHEAD_BYTES: u64 = 8 << 20;
 /// The longest time since the last value at which room for the next is requested ahead.
 const SOON: Duration = Duration::from_millis(2);
@@ -52,7 +52,7 @@ struct StoreClientState {
     asked: Map<u64, Option<Result<Done, Error>>>,
     /// Whether one of the waiting threads reads the socket.
     has_reader: bool,
-    /// How many threads wait until it has read.
+    /// How many threads wait until the reader has read.
     others: usize,
     received: BytesMut,
     descriptors: VecDeque<OwnedFd>,
@@ -161,8 +161,8 @@ impl ObjectStoreClient {
         Ok(given.worker)
     }
 
-    /// Returns room for this many bytes: the room that was requested ahead, or else what a new
-    /// request gets.
+    /// Returns room for this many bytes: the room that was requested ahead, or else the room that a
+    /// new request is granted.
     fn room(
         &self,
         bytes: u64,
@@ -211,7 +211,7 @@ impl ObjectStoreClient {
         bytes <= AHEAD_BYTES && last.is_some_and(|(last, then)| last == bytes && now - then <= SOON)
     }
 
-    /// Notes that no value follows soon.
+    /// Notes that no value follows soon, and returns room that was requested ahead.
     pub fn pause(&self) {
         if self.is_ours() {
             self.ahead().last = None;
@@ -219,15 +219,15 @@ impl ObjectStoreClient {
         }
     }
 
-    /// Returns room that was requested ahead: another process may need it to make what this process
-    /// waits for.
+    /// Returns room that was requested ahead: another process may need it to make the value that
+    /// this process waits for.
     fn give_back_ahead(&self) {
         let asked = self.ahead().asked.take();
         asked.inspect(|(number, _)| self.cancel_request(*number));
     }
 
-    /// Saves the data of an object that this process made. Returns after the data is on the disk.
-    /// Returns whether it was saved: `false` if the cluster needs no durable data.
+    /// Saves the data of an object that this process made. Returns `true` after the data is on the
+    /// disk, or `false` without saving if the cluster needs no durable data.
     pub fn save(&self, object: ObjectId) -> Result<bool, Error> {
         let number = self.ask_after(None, |number| StoreRequest::Save { number, object })?;
         match self.wait_done(number, None).expect("without a limit, it returns a result")? {
@@ -241,9 +241,10 @@ impl ObjectStoreClient {
         self.ask_after(None, |number| StoreRequest::Read { number, object })
     }
 
-    /// Discards data that was made for an object.
+    /// Discards the data that this process made for an object.
     pub fn discard(&self, object: ObjectId) {
-        let _ = self.send_requests(&[StoreRequest::Discard { object }]); // An error: the store is gone.
+        // An error means that the store is gone.
+        let _ = self.send_requests(&[StoreRequest::Discard { object }]);
     }
 
     /// Maps the blob that a read request was granted.
@@ -270,16 +271,17 @@ impl ObjectStoreClient {
         Ok(())
     }
 
-    /// Releases a request. Called once for each number: the store knows how far the request has
-    /// come.
+    /// Releases a request. Called at most once for each number, since the store knows how far the
+    /// request has come.
     fn release_blob(&self, number: u64) {
         if self.is_ours() {
-            let _ = self.send_requests(&[StoreRequest::Release { number }]); // An error: the store is gone.
+            // An error means that the store is gone.
+            let _ = self.send_requests(&[StoreRequest::Release { number }]);
         }
     }
 
-    /// Tells the store that this process is about to fork: the fork may go on reading its pinned
-    /// blobs.
+    /// Tells the store that this process is about to fork: the fork may go on reading the blobs
+    /// that this process has pinned.
     pub fn about_to_fork(&self) {
         let _ = self.send_requests(&[StoreRequest::Fork]);
     }
@@ -305,7 +307,8 @@ impl ObjectStoreClient {
         Ok(number)
     }
 
-    /// Returns the result of a request, once. Returns `None` if it has not arrived by `until`.
+    /// Waits for the result of a request, and returns it, once. Returns `None` if the result has
+    /// not arrived by `until`.
     pub fn wait(&self, number: u64, until: Option<Instant>) -> Option<Result<GrantedBlob, Error>> {
         let done = self.wait_done(number, until)?;
         Some(done.and_then(|done| match done {
@@ -361,8 +364,8 @@ impl ObjectStoreClient {
         }
     }
 
-    /// Returns an `Exhausted` error with the figures, if a request waits because the store has no
-    /// room.
+    /// Returns an `Exhausted` error with the usage of the store, if a request of any process waits
+    /// for room.
     pub fn lack_of_room(&self) -> Option<Error> {
         let number = self.ask_after(None, |number| StoreRequest::ExplainWait { number }).ok()?;
         let answer = self.wait_done(number, Some(Instant::now() + ANSWERS_WITHIN));
@@ -372,8 +375,8 @@ impl ObjectStoreClient {
         answer?.err().filter(|error| error.kind() == ErrorKind::Exhausted)
     }
 
-    /// Cancels a request. A reply that is on its way is ignored: the store takes back what it
-    /// granted.
+    /// Cancels a request. A reply that is on its way is ignored: the store takes back the room or
+    /// the pin that it granted.
     pub fn cancel_request(&self, number: u64) {
         if self.is_ours() && self.state().asked.remove(&number).is_some() {
             self.release_blob(number);

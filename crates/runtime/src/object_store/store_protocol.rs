@@ -1,4 +1,4 @@
-//! The messages between a process and the store of its node, over a socket that also carries
+//! The messages between a process and the object store of its node, over a socket that also carries
 //! descriptors. Each message follows its length in four bytes. Both ends are the same version of
 //! the same program or package, so no other program needs to know the format.
 
@@ -15,13 +15,13 @@ const MAX_BYTES: usize = 1 << 20;
 /// A message of a process.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum StoreRequest {
-    /// Requests room for this many bytes. `ahead`: before the room is needed, and only if there is
-    /// much.
+    /// Requests room for this many bytes. `ahead`: the process does not need the room yet, and gets
+    /// it only if the store has much room.
     Create { number: u64, bytes: u64, ahead: bool },
     /// Says that the granted room is filled: it is the data of this object, and does not change any
     /// more.
     Seal { number: u64, object: ObjectId },
-    /// Discards the data that was made for this object.
+    /// Discards the data that the process made for this object.
     Discard { object: ObjectId },
     /// Requests the data of this object, to read it.
     Read { number: u64, object: ObjectId },
@@ -33,8 +33,8 @@ pub(super) enum StoreRequest {
     /// Requests that the data of this object, which the process made, is saved so that it outlives
     /// the node.
     Save { number: u64, object: ObjectId },
-    /// Asks why a request is not answered yet. The reply is an error: `Exhausted` if the store has
-    /// no room.
+    /// Asks why requests are not answered yet. The reply is `Refused`. Its error is `Exhausted` if
+    /// a request of any process waits for room. `number` is the number of this message.
     ExplainWait { number: u64 },
 }
 
@@ -44,7 +44,7 @@ pub(super) enum StoreReply {
     /// Grants room or a pin. `passed`: the descriptor of the segment for this access comes with the
     /// message, because the process does not have it yet.
     Given { number: u64, given: GrantedBlob, passed: Option<Access> },
-    /// The object is saved, or need not be.
+    /// The object is saved, if `durable`. Otherwise the cluster needs no durable data.
     Saved { number: u64, durable: bool },
     /// The request is refused.
     Refused { number: u64, error: Error },
@@ -53,15 +53,16 @@ pub(super) enum StoreReply {
     SegmentGone { segment: u32 },
 }
 
+/// A blob that a process may fill or read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct GrantedBlob {
     pub blob: BlobId,
     pub block: Block,
     pub bytes: u64,
-    /// How often memory of the segment had been returned to the system by then, if the block is to
-    /// be filled.
+    /// How often memory of the segment had been returned to the system when the block was
+    /// allocated. 0 if the blob is to be read.
     pub trims: u64,
-    /// The session of the worker that has the store.
+    /// The session of the worker that has the store, if there is one.
     pub worker: Option<Session>,
 }
 

@@ -26,7 +26,7 @@ enum Process {
     Fork(Fork),
 }
 
-/// What an executor process has from its start.
+/// The variable and the descriptors that an executor process has from its start.
 pub(super) struct LaunchEnvironment {
     /// The value of [`VARIABLE`].
     pub variable: String,

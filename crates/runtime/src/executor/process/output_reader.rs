@@ -2,8 +2,8 @@
 //! role](mod@super::executor_poller), and its output, by the I/O threads.
 //!
 //! Output that was printed before a task or call ended belongs to it, and is shown before its end
-//! is known. So the thread that reads an end first reads the output up to then, and only then tells
-//! the worker.
+//! is known. So the thread that reads the report of an end first reads the output up to then, and
+//! only then passes the report on to the worker.
 
 use super::Supervisor;
 use super::executor_poller::READ_BYTES;
@@ -39,11 +39,12 @@ pub(super) struct OutputReader {
     heard: Mutex<ReaderState>,
     /// Notified when the executor will report nothing more, or reports nonsense.
     pub silent: Notify,
-    /// Notified when lines wait to be shown and did not before.
+    /// Notified when lines wait to be shown after reports were read: the I/O thread then checks
+    /// when they are due.
     lines_begun: Notify,
 }
 
-/// What has arrived and is not handled.
+/// The bytes and lines that have arrived and are not handled yet.
 struct ReaderState {
     read: BytesMut,
     lines: LineBatcher,
@@ -79,8 +80,8 @@ impl Pipes {
     /// Reads what has arrived, up to about `most` bytes of each pipe: the executor may print faster
     /// than it is read.
     ///
-    /// Output that has arrived just now may be missed, unless `surely`. That costs system calls
-    /// even if there is none.
+    /// With `surely`, output that arrived just now is read, too. That costs system calls even if
+    /// there is no output. Without it, such output may be missed.
     fn read(
         &self,
         open: &mut [bool; 2],
@@ -129,7 +130,7 @@ impl OutputReader {
         self.heard.lock().expect("nothing panics under it")
     }
 
-    /// Handles that the executor has sent a report, or will send none any more.
+    /// Reads the reports of the executor. Called when it has sent some, or will send no more.
     pub fn on_readable(&self, buffer: &mut [u8]) {
         if self.read_reports(&mut self.lock_state(), buffer) == ReadOutcome::Over {
             self.supervisor.shared.stop_polling();
@@ -137,12 +138,12 @@ impl OutputReader {
         }
     }
 
-    /// Handles that a socket to the executor has room.
+    /// Sends the messages that wait. Called when a socket to the executor has room.
     pub fn on_writable(&self) {
         self.supervisor.shared.write_backlog();
     }
 
-    /// Reads the executor's output until the supervisor stops this.
+    /// Reads the executor's output. Never completes: the supervisor drops the future.
     pub async fn hear_prints(&self) {
         loop {
             let (due, open) = {
@@ -209,7 +210,8 @@ impl OutputReader {
     }
 }
 
-/// Returns whether the output of user code that was printed before belongs to what the report ends.
+/// Returns whether the report ends a run of user code. Output that was printed before then belongs
+/// to that run.
 fn ends_user_code(report: &ExecutorReport) -> bool {
     match report {
         ExecutorReport::TaskEnded { .. }
@@ -225,7 +227,7 @@ fn ends_user_code(report: &ExecutorReport) -> bool {
     }
 }
 
-/// What reading reports led to.
+/// The outcome of reading reports.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum ReadOutcome {
     /// Reports were handled, and more may follow.
@@ -237,7 +239,7 @@ enum ReadOutcome {
 }
 
 impl ReaderState {
-    /// Reads the output that is known to have arrived, and shows what is due.
+    /// Reads the output that is known to have arrived, and shows the lines that are due.
     fn hear_prints(&mut self, output_reader: &OutputReader) {
         self.read_prints(output_reader, TURN_BYTES, false);
         self.show_lines(&output_reader.supervisor, false);
@@ -257,7 +259,8 @@ impl ReaderState {
         });
     }
 
-    /// Sends the lines that are due to the client that submitted the work; at the end, all lines.
+    /// Sends the lines that are due towards the client that submitted the work. With `end`, sends
+    /// all lines.
     fn show_lines(&mut self, supervisor: &Supervisor, end: bool) {
         if !self.lines.is_empty() {
             for (source, output) in self.lines.take(Instant::now(), end) {

@@ -26,7 +26,7 @@ pub(super) enum Reader {
     Waiter,
 }
 
-/// What to do after the role was given up.
+/// The action after a thread gave up the role.
 #[derive(PartialEq, Eq, Debug)]
 pub(super) enum WakeAction<W> {
     Nothing,

@@ -4,6 +4,7 @@ use super::{ControlService, cut, page};
 use crate::node::Node;
 use marline_core::Error;
 use marline_core::controller::ActorStatus;
+use marline_core::recent_events::{EventSummary, Subject};
 use marline_wire::convert::control::{
     Detail, add_worker_view, decode_actor, decode_call, encode_actor, encode_actor_here, id,
     namespace, prefix,
@@ -16,11 +17,14 @@ impl ControlService {
         request: v1::CreateActorRequest,
     ) -> Result<v1::CreateActorReply, Error> {
         let asked = decode_actor(request, crate::new_actor_id)?;
-        let (status, created) = self.node()?.with_controller_mut(|controller, now, effects| {
-            let (actor, created) =
-                controller.create_for(now, asked.session, asked.spec, effects)?;
-            Ok((controller.actor_status(actor)?, created))
-        })?;
+        let create = EventSummary::of("CreateActor", Subject::Actor(asked.spec.id));
+        let create = EventSummary { from: asked.session, ..create };
+        let (status, created) =
+            self.node()?.with_controller_mut(create, |controller, now, effects| {
+                let (actor, created) =
+                    controller.create_for(now, asked.session, asked.spec, effects)?;
+                Ok((controller.actor_status(actor)?, created))
+            })?;
         let v1::ActorStatus { actor_id, state, worker_id, .. } =
             encode_actor(status, Detail::Brief, self.wall);
         Ok(v1::CreateActorReply { actor_id, created, state, worker_id })
@@ -32,7 +36,9 @@ impl ControlService {
     ) -> Result<v1::CallActorReply, Error> {
         let asked = decode_call(request, crate::new_task_id)?;
         let task_id = asked.spec.id.to_string();
-        self.node()?.with_controller_mut(|controller, now, effects| {
+        let call = EventSummary::of("CallActor", Subject::Task(asked.spec.id));
+        let call = EventSummary { from: asked.session, ..call };
+        self.node()?.with_controller_mut(call, |controller, now, effects| {
             controller.submit_for(now, asked.session, asked.spec, effects)
         })?;
         Ok(v1::CallActorReply { task_id })
@@ -109,7 +115,8 @@ impl ControlService {
         request: v1::DeleteActorRequest,
     ) -> Result<v1::DeleteActorReply, Error> {
         let id = id(&request.actor_id, "DeleteActorRequest.actor_id")?;
-        self.node()?.with_controller_mut(|controller, now, effects| {
+        let delete = EventSummary::of("DeleteActor", Subject::Actor(id));
+        self.node()?.with_controller_mut(delete, |controller, now, effects| {
             controller.delete_actor(now, id, effects)
         })?;
         Ok(v1::DeleteActorReply {})

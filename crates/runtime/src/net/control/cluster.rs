@@ -1,9 +1,10 @@
-//! Workers, and the cluster as a whole.
+//! Workers and the cluster as a whole: list and drain workers, sum up resources, report health.
 
 use super::{ControlService, cut, page};
 use crate::node::Health;
 use marline_core::Error;
 use marline_core::controller::WorkerStatus;
+use marline_core::recent_events::{EventSummary, Subject};
 use marline_core::resources::Resources;
 use marline_wire::convert::control::{encode_counters, encode_worker, id, prefix, worker_state};
 use marline_wire::join::PROTOCOL;
@@ -31,7 +32,8 @@ impl ControlService {
     ) -> Result<v1::DrainWorkerReply, Error> {
         let id = id(&request.worker_id, "DrainWorkerRequest.worker_id")?;
         let grace = Duration::from_millis(request.grace_ms);
-        self.node()?.with_controller_mut(|controller, now, effects| {
+        let drain = EventSummary::of("DrainWorker", Subject::Process(id));
+        self.node()?.with_controller_mut(drain, |controller, now, effects| {
             controller.drain(now, id, grace, effects)
         })?;
         Ok(v1::DrainWorkerReply {})

@@ -3,6 +3,7 @@
 use super::{ControlService, MAX_WAIT_TASKS, cut, page, time};
 use marline_core::error::{Error, Ran};
 use marline_core::id::TaskId;
+use marline_core::recent_events::{EventSummary, Subject};
 use marline_wire::convert::control::{
     Detail, decode_filter, decode_task, encode_task, encode_task_here, id,
 };
@@ -16,7 +17,9 @@ impl ControlService {
     ) -> Result<v1::SubmitTaskReply, Error> {
         let asked = decode_task(request, crate::new_task_id)?;
         let task_id = asked.spec.id.to_string();
-        self.node()?.with_controller_mut(|controller, now, effects| {
+        let submit = EventSummary::of("SubmitTask", Subject::Task(asked.spec.id));
+        let submit = EventSummary { from: asked.session, ..submit };
+        self.node()?.with_controller_mut(submit, |controller, now, effects| {
             controller.submit_for(now, asked.session, asked.spec, effects)
         })?;
         Ok(v1::SubmitTaskReply { task_id })
@@ -60,9 +63,11 @@ impl ControlService {
         request: v1::CancelTaskRequest,
     ) -> Result<v1::CancelTaskReply, Error> {
         let id = id(&request.task_id, "CancelTaskRequest.task_id")?;
-        let had_not_ended = self.node()?.with_controller_mut(|controller, now, effects| {
-            controller.cancel_for(now, id, request.force, effects)
-        })?;
+        let cancel = EventSummary::of("CancelTask", Subject::Task(id));
+        let had_not_ended =
+            self.node()?.with_controller_mut(cancel, |controller, now, effects| {
+                controller.cancel_for(now, id, request.force, effects)
+            })?;
         Ok(v1::CancelTaskReply { had_not_ended })
     }
 

@@ -90,8 +90,8 @@ impl Traffic {
     }
 }
 
-/// What a proxy does with bytes from the store on the connection of this number. Returns whether
-/// the connection goes on.
+/// Changes the bytes from the store on the connection of this number. Returns whether the
+/// connection goes on.
 type Carry = dyn Fn(&Traffic, usize, &mut Vec<u8>) -> bool + Send + Sync;
 
 /// Serves a store through a proxy. Returns the address of the proxy, and its traffic.

@@ -6,12 +6,12 @@ use std::{
     sync::{Mutex, PoisonError},
 };
 
-/// Room for one element. Dropping it frees it.
+/// Room for one element. Dropping a block frees its memory.
 pub(crate) type Block = Box<[MaybeUninit<u8>]>;
 
-/// The most bytes that a channel keeps for later.
+/// The most bytes of a channel's spare blocks.
 const MOST_SPARE_BYTES: usize = 1 << 20;
-/// The most blocks that a channel keeps for later. It always keeps one, however large.
+/// The most spare blocks of a channel. One spare block is always allowed, however large.
 const MOST_SPARE: usize = 64;
 
 /// A channel's spare blocks, all of its element size.
@@ -21,6 +21,7 @@ pub(crate) struct Blocks {
 }
 
 impl Blocks {
+    /// Returns a spare block, or else a new one. `size` is the channel's element size.
     pub(crate) fn take(&self, size: usize) -> Result<Block, crate::code::Code> {
         let spare = self.spare.lock().unwrap_or_else(PoisonError::into_inner).pop();
         match spare {
@@ -29,6 +30,7 @@ impl Blocks {
         }
     }
 
+    /// Adds a block to the spare ones, or frees it if there are enough.
     pub(crate) fn put(&self, block: Block) {
         let most = (MOST_SPARE_BYTES / block.len().max(1)).clamp(1, MOST_SPARE);
         let mut spare = self.spare.lock().unwrap_or_else(PoisonError::into_inner);

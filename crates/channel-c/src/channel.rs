@@ -25,7 +25,7 @@ use crate::{
 /// The handle of a channel. Never 0.
 pub type ChannelId = u64;
 
-/// What a channel can do.
+/// The abilities of a channel.
 #[repr(C)]
 pub enum Capability {
     /// marline_send and marline_recv.

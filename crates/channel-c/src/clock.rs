@@ -1,8 +1,9 @@
-//! Converts Rust's opaque instants into C's CLOCK_MONOTONIC, on which they are based.
+//! Converts Rust's opaque instants into nanoseconds of C's CLOCK_MONOTONIC, the clock that they are
+//! read from.
 
 use std::{sync::OnceLock, time::Instant};
 
-/// Returns an instant in nanoseconds of CLOCK_MONOTONIC.
+/// Converts an instant into nanoseconds of CLOCK_MONOTONIC.
 pub(crate) fn nanoseconds(at: Instant) -> u64 {
     static BASE: OnceLock<(Instant, u64)> = OnceLock::new();
     let (base, nanoseconds) = *BASE.get_or_init(|| (Instant::now(), now()));

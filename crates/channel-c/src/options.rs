@@ -22,7 +22,7 @@ pub enum Kind {
     Conflated = 4,
 }
 
-/// What the elements of a channel are.
+/// The form in which a channel carries its elements.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
@@ -35,7 +35,7 @@ pub enum Mode {
     Descriptor = 2,
 }
 
-/// What a bounded channel does with an element it has no room for.
+/// How a bounded channel treats an element that it has no room for.
 #[repr(C)]
 pub enum OverflowPolicy {
     /// The send waits.

@@ -87,7 +87,7 @@ struct Slot<T> {
     left: usize,
 }
 
-/// What a receiver found at its position.
+/// The entry at a receiver's position.
 enum Found<T> {
     Value(StdArc<T>),
     Nothing(ErrorKind),

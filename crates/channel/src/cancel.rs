@@ -1,7 +1,7 @@
-//! Cancel tokens: flags that operations can wait for, with children that are triggered with them.
+//! Cancel tokens: flags that operations can wait for.
 //!
-//! Triggering is final. A child keeps its parent alive. A token has weak references to its
-//! children, and sweeps out the dead ones as their number grows.
+//! Triggering a token is final, and triggers its children. A child keeps its parent alive. A token
+//! has weak references to its children, and sweeps out the dead ones as their number grows.
 
 use std::{
     fmt,
@@ -89,7 +89,7 @@ impl CancelToken {
         CancelToken { inner: child }
     }
 
-    /// Triggers this token and its children. A second call does nothing.
+    /// Triggers this token, its children and theirs. A second call does nothing.
     ///
     /// ```
     /// use marline_channel::CancelToken;
@@ -119,7 +119,7 @@ impl CancelToken {
     /// already.
     ///
     /// # Safety
-    /// The node is pinned, and [`CancelToken::forget`] is called before it goes.
+    /// The node is pinned. The caller calls [`CancelToken::forget`] before it drops the node.
     pub(crate) unsafe fn register(&self, node: &WakeNode, waker: &Waker) -> bool {
         // Checked under the lock: `cancel` sets the flag before it takes the lock to wake.
         let ready = |_: &State| self.is_cancelled() && !broken("cancel-looks-under-lock");

@@ -22,7 +22,7 @@ use std::{
     ops::{Deref, DerefMut},
 };
 
-/// What a free lock says about the state behind it: any of the constants below, or nothing.
+/// The facts that a free lock shows about the state behind it: any of the constants below, or none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Hint(u8);
 

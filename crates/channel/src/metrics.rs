@@ -1,9 +1,11 @@
 //! The metrics of a channel: counters under the lock that an operation holds anyway, a snapshot of
 //! them, rates between two snapshots, and subscriptions that push snapshots.
 //!
-//! Counting costs a plain increment per operation. The clock is read once in [`SAMPLE_EVERY`] sends
-//! and when a thread goes to sleep, never per operation. Without the `metrics` feature there are no
-//! counters, and their fields in a snapshot stay zero.
+//! Counting costs at most a plain increment per operation. A queue does not count its sends and
+//! receives at all: the positions of its buffer tell them. The clock is read once in
+//! [`SAMPLE_EVERY`] sends and when a thread goes to sleep, or more often if a subscription asks for
+//! more pushes. Without the `metrics` feature there are no counters, and their fields in a snapshot
+//! stay zero.
 
 use std::{
     fmt,
@@ -19,7 +21,7 @@ use crate::{
     panics::FirstPanic,
 };
 
-/// The clock is read once in this many sends.
+/// The clock is read once in this many sends, or more often if a subscription asks for more pushes.
 ///
 /// ```
 /// assert_eq!(marline_channel::SAMPLE_EVERY, 64);
@@ -46,7 +48,7 @@ pub const SNAPSHOT_VERSION: u32 = 1;
 pub enum Kind {
     /// Each send waits for its receive.
     Rendezvous,
-    /// Holds up to its capacity.
+    /// Holds values up to its capacity.
     Bounded,
     /// Holds any number of values.
     Unbounded,
@@ -154,7 +156,7 @@ pub struct Totals {
     pub undelivered: u64,
 }
 
-/// Applies a change to the totals, or nothing when metrics are compiled out.
+/// Adds to one of the totals. Does nothing when metrics are compiled out.
 macro_rules! count {
     ($counters:expr, $field:ident += $by:expr) => {
         if cfg!(feature = "metrics") {
@@ -179,24 +181,24 @@ impl Default for Counters {
 }
 
 impl Counters {
-    /// Whether the send with this number is one at which to [`Counters::sample`].
+    /// Whether to [`Counters::sample`] at the send with this number.
     pub(crate) fn is_send_sampled(&self, number: u64) -> bool {
         cfg!(feature = "metrics") && number as u32 & self.send_mask == 0
     }
 
-    /// Whether the receive with this number is one at which to [`Counters::sample`].
+    /// Whether to [`Counters::sample`] at the receive with this number.
     pub(crate) fn is_recv_sampled(&self, number: u64) -> bool {
         cfg!(feature = "metrics") && number as u32 & self.recv_mask == 0
     }
 
-    /// Returns how many sends come before the next send to sample, after `sends` of them. (Sends
-    /// count from 0, since the first send is sampled.)
+    /// Returns how many sends there will have been before the next sampled send, if there were
+    /// `sends` so far. Sends are numbered from 0, so that the first one is sampled.
     pub(crate) fn next_sampled_send(&self, sends: u64) -> u64 {
         let mask = u64::from(self.send_mask);
         if cfg!(feature = "metrics") { (sends + mask) & !mask } else { u64::MAX }
     }
 
-    /// Like [`Counters::next_sampled_send`], for receives, which count from 1.
+    /// Like [`Counters::next_sampled_send`], for receives, which are numbered from 1.
     pub(crate) fn next_sampled_recv(&self, recvs: u64) -> u64 {
         if cfg!(feature = "metrics") { recvs | u64::from(self.recv_mask) } else { u64::MAX }
     }
@@ -280,9 +282,9 @@ pub struct Snapshot {
     pub waiting_recv: usize,
     /// Running totals.
     pub totals: Totals,
-    /// About when the first operation was (sampled).
+    /// The time of the first operation, about: only some operations are sampled.
     pub first_operation: Option<Instant>,
-    /// About when the last operation was (sampled).
+    /// The time of the last operation, about: only some operations are sampled.
     pub last_operation: Option<Instant>,
     /// Whether the channel is closed.
     pub closed: bool,
@@ -358,7 +360,8 @@ impl Snapshot {
 
 type Callback = dyn Fn(&Snapshot) + Send + Sync;
 
-/// A subscriber to snapshots. A push is due once both minimums have passed since the last push.
+/// A subscriber to snapshots. A push is due once both minimums have passed since the last push. The
+/// first push waits for `min_operations` only.
 pub(crate) struct Observer {
     min_operations: u64,
     min_interval: Duration,

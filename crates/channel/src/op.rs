@@ -97,7 +97,7 @@ pub(crate) mod sealed {
 #[must_use = "an operation does nothing until it is awaited or waited for"]
 pub struct Op<A: Action> {
     action: A,
-    /// None for most operations. Then an operation that ends at once never checks its limits again.
+    /// None for most operations. Then a poll polls the action, and checks nothing else.
     limits: Option<Limits>,
 }
 
@@ -122,7 +122,7 @@ impl<A: Action> Op<A> {
     }
 
     /// Fails with [`ErrorKind::Timeout`] after `timeout`, counted from this call. A timeout that is
-    /// too long for an [`Instant`] means no deadline.
+    /// too long for an [`Instant`] sets no deadline.
     ///
     /// ```
     /// use std::time::Duration;
@@ -137,7 +137,8 @@ impl<A: Action> Op<A> {
         }
     }
 
-    /// Fails with [`ErrorKind::Cancelled`] when `token` is triggered.
+    /// Fails with [`ErrorKind::Cancelled`] when `token` is triggered. The last of several tokens
+    /// counts.
     ///
     /// ```
     /// use marline_channel::{CancelToken, ErrorKind, rendezvous};

@@ -1,4 +1,5 @@
-//! A worker's resource account: its capacity, what is granted, and which GPUs by index.
+//! A worker's resource account: its capacity, and how much of each resource is free. Each GPU is
+//! counted by itself: a grant names its GPUs by index.
 
 use crate::resources::{Amount, Resources};
 use std::collections::BTreeMap;
@@ -60,7 +61,7 @@ impl ResourceAccount {
         self.custom.get(name).copied().unwrap_or_default()
     }
 
-    /// Returns the free resources. An overdrawn resource counts as zero.
+    /// Returns the free resources. Overdrawn CPUs and memory count as zero.
     pub fn free(&self) -> Resources {
         let custom: BTreeMap<_, _> =
             self.custom.iter().map(|(name, amount)| (name.clone(), *amount)).collect();
@@ -89,7 +90,7 @@ impl ResourceAccount {
             && demand.custom().all(|(name, amount)| custom(name) >= amount)
     }
 
-    /// Returns whether `demand` fits now. Nothing fits while the account is overdrawn.
+    /// Returns whether `demand` fits now. Nothing fits while the CPUs are overdrawn.
     pub fn fits(&self, demand: &Resources) -> bool {
         self.cpu >= demand.cpu.max(Amount::ZERO)
             && (demand.memory == 0 || self.memory >= 0 && self.memory as u64 >= demand.memory)
@@ -142,8 +143,8 @@ impl ResourceAccount {
         self.move_plain(&grant.resources, 1);
     }
 
-    /// Takes what a grant names, even if that overdraws the account. Used to check accounts, and to
-    /// mirror grants made elsewhere.
+    /// Takes the resources of a grant, even if that overdraws the account. Used to check accounts,
+    /// and to mirror the grants that another account made.
     pub(crate) fn charge(&mut self, grant: &Grant) {
         let part =
             if grant.resources.gpu < Amount::ONE { grant.resources.gpu } else { Amount::ONE };
@@ -168,7 +169,8 @@ impl ResourceAccount {
         self.cpu.0 += grant.resources.cpu.0;
     }
 
-    /// Takes the CPUs back when the work goes on, at once, even if that overdraws the account.
+    /// Takes the CPUs of a grant back when its work goes on. Does not wait for free CPUs: the
+    /// account may be overdrawn.
     pub fn reclaim_cpu(&mut self, grant: &Grant) {
         self.cpu.0 -= grant.resources.cpu.0;
     }

@@ -1,13 +1,13 @@
-//! The error type of all Marline crates. An [`Error`] has a kind (one per thing that a caller may
-//! do differently), whether the work may have run, and a message that names the thing and the next
-//! step.
+//! The error type of all Marline crates. An [`Error`] has a kind (one for each way in which a
+//! caller may react), whether the work may have run, and a message that names the thing and the
+//! next step.
 
 use crate::id::Referent;
 use crate::payload::Payload;
 use std::fmt;
 use std::sync::Arc;
 
-/// What went wrong. Each kind is one thing that a caller may do differently.
+/// The kind of an error. Errors to which a caller may react differently have different kinds.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum ErrorKind {
     /// There is no room now.
@@ -53,7 +53,7 @@ pub enum ErrorKind {
 }
 
 impl ErrorKind {
-    /// Every kind, in the order of the table.
+    /// Every kind, in the order of the declaration.
     pub const ALL: [ErrorKind; 20] = [
         ErrorKind::Full,
         ErrorKind::Empty,
@@ -87,7 +87,7 @@ pub enum Ran {
     Maybe,
 }
 
-/// What user code reported when it failed.
+/// The report of user code that failed.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Failure {
     /// The class of the exception, or the name of the error type.
@@ -230,13 +230,14 @@ impl Error {
         self.details.passed_on
     }
 
-    /// Sets whether this is the failure of another task, as the wire format needs it.
+    /// Sets whether this is the failure of another task, on which the failed one depended. For the
+    /// decoder of the wire format: [`passed_on`](Error::passed_on) sets it otherwise.
     pub fn marked_passed_on(mut self, passed_on: bool) -> Error {
         Arc::make_mut(&mut self.details).passed_on = passed_on;
         self
     }
 
-    /// Returns roughly how many bytes the error takes.
+    /// Returns roughly how many bytes the error takes, without its cause.
     pub fn bytes(&self) -> usize {
         let failure = self.failure().map_or(0, |failure| {
             failure.class.len()
@@ -247,8 +248,8 @@ impl Error {
         self.message().len() + failure
     }
 
-    /// Cuts the error to [`MAX_ERROR_BYTES`]. Message and traceback lose their middle. A payload
-    /// that is too large is dropped.
+    /// Cuts the error to about [`MAX_ERROR_BYTES`], without its cause. Message and traceback lose
+    /// their middle. A payload that is too large is dropped.
     pub fn bounded(mut self) -> Error {
         if self.bytes() > MAX_ERROR_BYTES {
             let details = Arc::make_mut(&mut self.details);

@@ -218,7 +218,7 @@ impl FromStr for ObjectId {
     }
 }
 
-/// What a reference names. It lives as long as something holds it.
+/// The thing that a reference names. It lives while a hold on it exists.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Referent {
     /// A value.

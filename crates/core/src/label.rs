@@ -1,8 +1,8 @@
 //! Names and amounts as people read them. The wire name of a Python function or class is unique: it
 //! carries the module and a hash of the code. `python:module.square#1f0a` is shown as `square`.
 
-/// Returns the short name of a function or class. A name without a Python scheme is returned as it
-/// is.
+/// Returns the short name of a function or class. A name without a Python scheme or without a hash
+/// is returned as it is.
 pub fn label_of(name: &str) -> &str {
     python_label(name).map_or(name, |label| {
         let is_path = label.split('.').all(|part| !part.is_empty() && part.chars().all(in_names));

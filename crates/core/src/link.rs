@@ -4,7 +4,7 @@
 //! until the peer has acknowledged it. On every new connection both sides send a hello that names
 //! the last message they have seen. Each side then transmits again what the other has not seen, and
 //! a receiver drops what it has seen already. So each message is delivered once and in order, as
-//! long as both *incarnations* live.
+//! long as both ends live. Each life of an end is an [`Incarnation`] with its own number.
 //!
 //! If the peer turns out to be a later incarnation, the messages that were not acknowledged are
 //! returned. Their sender decides what to do with them, and reports `ran: maybe` for those that
@@ -30,7 +30,7 @@
 
 use std::collections::VecDeque;
 
-/// Tells the lives of one process apart. A later one has a higher number.
+/// Tells the lives of one end of a link apart. A later life has a higher number.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Incarnation(pub u64);
 
@@ -220,8 +220,8 @@ impl<M: Clone> Link<M> {
         }
     }
 
-    /// Acknowledges what was seen since the last acknowledgement. The shell calls it when a batch
-    /// was read and answered.
+    /// Acknowledges the messages seen since the last acknowledgement. The shell calls this when it
+    /// has read and answered a batch.
     pub fn acknowledge(&mut self, out: &mut Vec<LinkEffect<M>>) {
         if self.is_up() && self.seen_reported < self.seen {
             self.seen_reported = self.seen;
@@ -258,7 +258,7 @@ impl<M: Clone> Link<M> {
             Some(_) | None => {}
         }
         self.peer = Some(from);
-        // What the peer has seen of another incarnation of this end does not count.
+        // Messages that the peer has seen from another incarnation of this end do not count.
         let seen = if knows == Some(self.local) { seen } else { 0 };
         if seen < self.acknowledged || seen > self.acknowledged + self.ever_transmitted as u64 {
             return self.fail("its hello contradicts its acknowledgements", out);

@@ -5,7 +5,7 @@
 //! The messages to the controller are [`FromClient`] and [`FromWorker`], those from it [`ToClient`]
 //! and [`ToWorker`]. A client and the worker that hosts an actor exchange [`ToHost`] and
 //! [`FromHost`].
-#![allow(missing_docs)] // Of fields only: each variant's sentence names its own.
+#![allow(missing_docs)] // Only fields have none: the sentence of each variant names its fields.
 
 mod summary;
 
@@ -51,8 +51,8 @@ pub enum CancelMode {
     Graceful,
     /// As `Graceful`, but the work that it submitted goes on.
     GracefulAlone,
-    /// User code is killed at once. The work that it submitted ends with it, since nothing is left
-    /// that waits for that work.
+    /// User code is killed at once. The work that it submitted ends too, since nothing is left that
+    /// waits for that work.
     Force,
 }
 
@@ -92,12 +92,12 @@ pub enum FromClient {
     /// Asks which workers have a copy of an object. Sent by a client that has no object store of
     /// its own to ask.
     Locate { object: ObjectId },
-    /// Holds a referent. A value that the sender holds names it, or an answer that is held for the
-    /// sender.
+    /// Holds a referent. A value that the sender holds, or an answer that is held for the sender,
+    /// names the referent.
     Hold { thing: Referent },
-    /// Holds `things` for the answer of `call`, or for one of its items. The sender is about to
-    /// give that answer, which names them, to its worker. The holds last until the answer has come
-    /// through the worker, even if the sender releases its own holds first.
+    /// Holds `things`: the referents that the answer of `call`, or one of its items, names. The
+    /// sender is about to pass that answer to its worker. The holds last until the answer has
+    /// reached the controller through the worker, even if the sender releases its own holds first.
     Enclose { call: AttemptId, item: Option<u32>, things: Vec<Referent> },
     /// Reports that the answer of a call arrived, or never will. Releases what was held for the
     /// sender with that answer.
@@ -120,18 +120,18 @@ pub enum FromClient {
     /// Asks for a message when a session ends, or at once if it has ended. The sender has a direct
     /// link to it.
     Watch { session: Session },
-    /// Asks for an answer when everything that the sender said before is processed. After that,
-    /// another process may refer to it.
+    /// Asks for an answer when the controller has processed all earlier messages of the sender.
+    /// After that, other processes may refer to the objects and actors in those messages.
     Sync { request: u64 },
-    /// Sets who is shown the output of the tasks that the sender submits, and of the actors that it
-    /// creates, from now on.
+    /// Sets the audience of printed output: of the tasks that the sender submits from now on, and
+    /// of the actors that it creates from now on.
     ShowOutput { to: Audience },
 }
 
 /// A message from the controller to a client.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum ToClient {
-    /// How many submissions the client may make in all, and with how many bytes of arguments. The
+    /// Allows the client `tasks` submissions in all, with `bytes` bytes of arguments in all. The
     /// last submission may exceed the bytes.
     Credit { tasks: u64, bytes: u64 },
     /// A task that this client submitted ended.
@@ -190,8 +190,8 @@ pub enum ActorPlace {
 /// A message from the controller to a worker.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum ToWorker {
-    /// Assigns a task. With a grant it starts now. Without one it waits in the backlog until a task
-    /// of the same shape leaves it its grant.
+    /// Assigns a task. With a grant the task starts now. Without one it waits in the backlog, until
+    /// a task of the same shape ends and passes its grant on.
     Assign {
         spec: Arc<TaskSpec>,
         attempt: Attempt,
@@ -231,7 +231,7 @@ pub enum ToWorker {
     Entrusted { call: AttemptId },
     /// Retains the blob of an object, which a client put into the worker's object store.
     Keep { object: ObjectId },
-    /// Releases the blob of an object: nothing in the cluster holds the object any more.
+    /// Evicts the blob of an object: nothing in the cluster holds the object any more.
     Forget { object: ObjectId },
     /// The answer to `Locate`: the copies, or the error why there are none.
     Located { object: ObjectId, copies: Result<Vec<CopyLocation>, Error> },
@@ -277,7 +277,7 @@ pub enum Refusal {
     NotHere,
 }
 
-/// A limit of its system that keeps a worker from starting an executor.
+/// A limit of the operating system that keeps a worker from starting an executor.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum SystemLimit {
     /// No file descriptor is left.
@@ -369,10 +369,10 @@ pub enum FromWorker {
     /// The worker did not create an instance, for this reason. The refusal costs the actor no
     /// restart.
     ActorRefused { instance: Instance, reason: Refusal },
-    /// Asks for holds on the referents that a call's answer names. They are held for `to` until it
-    /// accepts the answer, and those in `kept` also by the instance. The answer leaves when the
-    /// holds are in place. `stored` are those of its values whose data is in the worker's object
-    /// store: each becomes an object.
+    /// Asks for holds for a call's answer, which leaves when they are in place. The referents in
+    /// `contains`, which the answer names, are held for `to` until `to` accepts the answer. The
+    /// referents in `kept` are held by the instance. `stored` are the values of the answer whose
+    /// data is in the worker's object store: each becomes an object.
     Entrust {
         call: AttemptId,
         to: Session,
@@ -397,7 +397,7 @@ pub enum FromWorker {
     Printed { source: OutputSource, output: PrintedLines },
     /// The worker is about to leave and takes no new work.
     Draining,
-    /// The worker is about to leave, and no work is left on it. It asks when it may go.
+    /// The worker is about to leave, and no work is left on it. It waits for `Leave`.
     Emptied,
     /// The worker goes: no work is left on it. Attempts that were still on their way to it never
     /// started.

@@ -15,7 +15,7 @@ use serde::de::DeserializeOwned;
 use std::fmt;
 use std::sync::Arc;
 
-/// An actor that is about to be created: its name and options. Made by [`Client::actor`].
+/// An actor that is about to be created: its name and options. [`Client::actor`] returns one.
 pub struct ActorBuilder<'a> {
     client: &'a Client,
     class: Arc<str>,
@@ -127,7 +127,8 @@ impl<'a> ActorBuilder<'a> {
     }
 }
 
-/// A handle to an actor. The actor lives at least as long as its last handle, and as its calls.
+/// A handle to an actor. The actor ends when its last handle is dropped and its last call has
+/// ended, unless it is detached.
 pub struct ActorHandle {
     client: Client,
     id: ActorId,

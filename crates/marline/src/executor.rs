@@ -15,12 +15,12 @@ use marline_runtime::core::error::Error;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Whether the main thread of this process has called [`executor_main`]. Then its executors call it
-/// too, and go no further.
+/// Whether the main thread of this process has called [`executor_main`]. Then the executors that
+/// this process starts call it too, and go no further.
 static DECLARED: AtomicBool = AtomicBool::new(false);
 
-/// Makes this process an executor, if a [`Worker`](crate::Worker) started it as one: then this does
-/// not return. Otherwise returns at once.
+/// Makes this process an executor, if a [`Worker`](crate::Worker) started it as one: then the call
+/// does not return. Otherwise returns at once.
 ///
 /// Call it first in `main`. Executors go no further, and any thread may then join a worker of the
 /// same program. A program whose main thread does nothing before it joins a worker needs no such

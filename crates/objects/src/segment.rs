@@ -31,7 +31,7 @@ const STRETCH: usize = 64 << 10;
 /// The unit of `st_blocks` in `stat(2)`, in bytes.
 const STAT_BLOCK_BYTES: u64 = 512;
 
-/// What a process may do with a segment.
+/// The rights of a process to a segment.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Access {
     /// Read sealed blocks.

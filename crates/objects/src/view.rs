@@ -22,7 +22,7 @@ use std::num::NonZeroU32;
 use std::ops::{Deref, DerefMut, Range};
 use std::sync::Arc;
 
-/// What happens when the last owner of a block in this process is gone.
+/// The action when the last owner of a block in this process is gone.
 pub(crate) enum OnRelease {
     /// The block is free again.
     Free(Arena),

@@ -18,7 +18,7 @@ use rustix::event::{EventfdFlags, eventfd};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-/// The queue of one event loop: the tokens of what has come.
+/// The queue of one event loop: the tokens of the values, items and ends that have arrived.
 #[pyclass(frozen, module = "marline._native")]
 pub struct Completions {
     queue: Arc<Queue>,
@@ -74,14 +74,15 @@ impl Completions {
         self.queue.bell.as_raw_fd()
     }
 
-    /// Queues `token` when the value of a reference has come.
+    /// Queues `token` when the answer of a reference has arrived. The data of a large value may
+    /// still be on the way.
     fn notify_value(&self, reference: &Bound<'_, ObjectRef>, token: u64) {
         let queue = self.queue.clone();
         reference.get().answer().then(Box::new(move || queue.push(token)));
     }
 
-    /// Returns the value of a reference that has come, in a tuple. Returns `None` if its data is
-    /// still on the way: then `token` is queued again once the data is here.
+    /// Returns the value of a reference whose answer has arrived, in a tuple. Returns `None` if the
+    /// data is still on the way: then `token` is queued again once the data is here.
     fn value<'py>(
         &self,
         py: Python<'py>,
@@ -106,7 +107,7 @@ impl Completions {
         Ok(None)
     }
 
-    /// Drops what was loaded for a token for which nothing waits any more.
+    /// Drops the data that was loaded for a token, because no code waits for it any more.
     fn forget(&self, token: u64) {
         let brought = self.queue.brought().remove(&token);
         drop(brought); // Not under the lock: this may release the last view of a blob.

@@ -1,7 +1,8 @@
 //! The inside of an executor: runs Python functions, and hosts actors. The main thread of the
 //! interpreter waits for work without the interpreter's lock, and runs it.
 //!
-//! What must be Python is in `marline/_executor/runner.py` and `marline/_executor/event_loop.py` ([`Helper`]).
+//! The parts that must be Python are in `marline/_executor/runner.py` and
+//! `marline/_executor/event_loop.py`. [`Helper`] lists their functions.
 
 use crate::failure::{of_user_code, to_python};
 use crate::fork::generation;
@@ -31,15 +32,15 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 
 /// Makes this process an executor until it ends. Returns only if the environment variable says that
-/// it is none.
+/// this process is not an executor.
 #[pyfunction]
 pub fn serve(py: Python<'_>, variable: &str) {
     let program: Arc<dyn Program> = Arc::new(Interpreter::default());
     py.detach(|| serve_as(variable, &program));
 }
 
-/// Returns whether the task or call on the main thread was cancelled and has not been told so. Each
-/// attempt gets `true` once: a repeated signal must not raise again while user code cleans up.
+/// Returns whether the task or call on the main thread was cancelled. Returns `true` once for each
+/// attempt: a repeated signal must not raise again while user code cleans up.
 #[pyfunction]
 pub fn take_cancellation() -> bool {
     static TOLD: Mutex<Option<(TaskId, Attempt)>> = Mutex::new(None);
@@ -73,7 +74,8 @@ fn loading<R>(py: Python<'_>, load: impl FnOnce() -> PyResult<R>) -> PyResult<R>
     loaded
 }
 
-/// Runs functions and classes whose code comes with the arguments.
+/// The program of Python executors. It runs functions and classes whose code comes with the
+/// arguments, or that it can import by name.
 #[derive(Default)]
 struct Interpreter {
     /// The functions and classes that were loaded, by name.
@@ -81,9 +83,9 @@ struct Interpreter {
 }
 
 impl Interpreter {
-    /// Returns the function or class of an invocation, and the values of its arguments. The last
-    /// value is the code with its runtime environment. Without code, the function is imported by
-    /// its name.
+    /// Returns the function or class of an invocation, and the values of its arguments. With
+    /// pickled arguments, the last value is the code with its runtime environment. With plain data
+    /// there is no code: the function or class is imported by its name.
     fn load<'py, 'a>(
         &self,
         py: Python<'py>,
@@ -168,7 +170,7 @@ impl Program for Interpreter {
     /// Interrupts a cancelled task or call. On the main thread, a signal ends the current system
     /// call, and the signal handler raises. Code on other threads is reached through the
     /// interpreter; a new thread waits for the interpreter's lock, because the caller must not.
-    /// Unless `alone`, what the task has submitted is cancelled, too.
+    /// Unless `alone`, the work that the task has submitted is cancelled, too.
     fn interrupted(&self, task: TaskId, alone: bool) {
         interrupt_main_thread();
         let _ = thread::Builder::new().name("marline-cancel".into()).spawn(move || {
@@ -305,8 +307,8 @@ impl ItemSender {
             synced.inspect_err(|_| self.results.discard(std::slice::from_ref(&value)))?;
         }
         let Err(error) = self.items.yield_item(value.clone()) else { return Ok(()) };
-        // Also if the task was cancelled while the item was encoded: no other code discards its
-        // blob.
+        // The item's blob is discarded also if the task was cancelled while the item was encoded:
+        // no other code discards it.
         self.results.discard(std::slice::from_ref(&value));
         match error.kind() {
             ErrorKind::Cancelled => Ok(()),
@@ -364,8 +366,8 @@ fn user_code<R>(code: impl FnOnce(Python<'_>) -> PyResult<R>) -> Result<R, Error
     guarded(|py| code(py).map_err(|error| of_user_code(py, error)))
 }
 
-/// Runs user code in this process only: a fork that user code made, and that returns from it, is
-/// ended.
+/// Runs user code in this process only. If user code forks, and the child returns from user code,
+/// the child is ended.
 fn guarded<R>(code: impl FnOnce(Python<'_>) -> Result<R, Error>) -> Result<R, Error> {
     let here = generation();
     Python::attach(|py| {
@@ -443,12 +445,12 @@ struct DecodedArguments<'py> {
     kwargs: Bound<'py, PyDict>,
     /// The values of propagated context variables.
     context_values: Option<Bound<'py, PyDict>>,
-    /// If all items of a generator come in one result: whether they are durable.
+    /// Whether the items of a generator are durable, if all of them come in one result.
     collected: Option<bool>,
 }
 
 impl<'py> DecodedArguments<'py> {
-    /// Makes arguments that came as plain data, or none.
+    /// Makes positional arguments only: plain data, or no arguments at all.
     fn plain(args: Bound<'py, PyTuple>) -> DecodedArguments<'py> {
         let kwargs = PyDict::new(args.py());
         DecodedArguments { args, kwargs, context_values: None, collected: None }
@@ -574,7 +576,7 @@ impl ResultEncoder {
         }
     }
 
-    /// Encodes what user code has returned, and reports its referents
+    /// Encodes the value that user code has returned, and reports its referents
     /// ([`sync_holds`](Self::sync_holds)).
     fn reply(self, result: &Bound<'_, PyAny>) -> PyResult<Reply> {
         let mut all_found = Vec::new(); // Kept until `sync_holds` has reported the referents.
@@ -605,10 +607,10 @@ impl ResultEncoder {
     }
 
     /// Waits until the controller knows all holds of this process. Call it before the executor
-    /// answers: the end of the task releases the holds on its arguments, and user code may have
-    /// kept references to them. `named`, the referents in the answer or item, stay held until it
-    /// has arrived: it travels on another way than the messages of this process, and could overtake
-    /// them.
+    /// answers: the end of the task releases the holds on its arguments, and user code may still
+    /// have references to them. `named` are the referents in the answer or item. They stay held
+    /// until the answer or item has arrived: it takes another route than the messages of this
+    /// process, and a `Release` of this process could overtake it.
     fn sync_holds(self, py: Python<'_>, item: Option<u32>, named: Vec<Referent>) -> PyResult<()> {
         let Some(session) = session_if_any(py)? else { return Ok(()) };
         if named.is_empty() && session.hold_count.load(Ordering::Relaxed) == 0 {
@@ -634,8 +636,8 @@ impl ResultEncoder {
         ))
     }
 
-    /// Encodes what a method has raised. `exit_actor()` is not an error: the call returns `None`
-    /// and the actor ends.
+    /// Encodes the exception that a method has raised. `exit_actor()` is not an error: the call
+    /// returns `None` and the actor ends.
     fn encode_exception(self, py: Python<'_>, error: PyErr) -> Result<Reply, Error> {
         let exits = helper(py, Helper::ActorExit).is_ok_and(|exit| error.is_instance(py, exit));
         if !exits {

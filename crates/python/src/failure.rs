@@ -1,6 +1,6 @@
 //! Errors of Marline as Python exceptions, and exceptions of user code as errors of Marline.
-//! `marline/_api/errors.py` maps kinds of errors to classes; `marline/_serialize/failures.py` describes
-//! exceptions.
+//! `marline/_api/errors.py` maps kinds of errors to classes;
+//! `marline/_serialize/failures.py` describes exceptions.
 
 use bytes::Bytes;
 use marline_runtime::core::error::{Error, ErrorKind, Failure};
@@ -9,7 +9,7 @@ use marline_runtime::core::payload::{Encoding, Payload};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
-/// An error as Python takes it, to make the exception that stands for it.
+/// The parts of an error, from which Python makes the exception that stands for the error.
 #[pyclass(frozen, get_all, module = "marline._native")]
 pub struct ErrorParts {
     /// The name of the kind: see [`kind_name`].
@@ -20,7 +20,7 @@ pub struct ErrorParts {
     class_name: Option<String>,
     /// The traceback of that exception.
     remote_traceback: Option<String>,
-    /// Its pickle, and the minor version of Python that can read it; 0 is any.
+    /// The pickle of that exception, and the minor version of Python that can read it; 0 is any.
     pickled: Option<(Py<PyBytes>, u32)>,
     cause: Option<Py<PyAny>>,
     /// Whether the error is about a value that is gone.

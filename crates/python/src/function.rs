@@ -16,8 +16,8 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyTuple};
 use std::sync::Arc;
 
-/// The scheme of the names of Python functions and classes. With a runtime environment, its hash is
-/// added: `python/1f0a`.
+/// The scheme of the names of Python functions and classes. A runtime environment adds its hash:
+/// `python/1f0a`.
 pub const SCHEME: &str = "python";
 /// The longest readable part of a function's name, in bytes. A longer one is cut.
 const MAX_LABEL_BYTES: usize = 200;
@@ -26,8 +26,8 @@ const MAX_LABEL_BYTES: usize = 200;
 #[pyclass(frozen, module = "marline._native")]
 pub struct Function {
     pub name: Arc<str>,
-    /// The object with the code, held as long as this exists. `None` for a function that workers
-    /// provide under its name: its arguments and results are plain data.
+    /// The object with the code, held as long as the `Function` exists. `None` for a function that
+    /// workers provide under its name: its arguments and results are plain data.
     code: Option<Py<ObjectRef>>,
     options: Arc<spec::TaskOptions>,
     returns: Returns,
@@ -90,7 +90,8 @@ impl Function {
         }
     }
 
-    /// Submits a task that calls the function. Returns its references, or the stream of its items.
+    /// Submits a task that calls the function. Returns the references to the task's results, or the
+    /// stream of its items.
     fn submit<'py>(
         &self,
         py: Python<'py>,

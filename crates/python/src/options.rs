@@ -39,7 +39,7 @@ impl Amounts {
     }
 }
 
-/// What a task or call returns.
+/// The results of a task or call: how many, and in which form.
 #[derive(Clone, Copy)]
 pub struct Returns {
     /// The number of results.

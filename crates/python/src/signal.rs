@@ -5,7 +5,7 @@
 use pyo3::prelude::*;
 
 /// Sends SIGURG to the main thread of this process. A signal to the whole process might be handled
-/// on the sending thread, and would not end the system call that the main thread waits in.
+/// on another thread, and would then not end the system call in which the main thread waits.
 #[pyfunction]
 pub fn interrupt_main_thread() {
     let main = std::process::id() as libc::pid_t;

@@ -1,4 +1,5 @@
-//! The work that a scope of user code has submitted, so that it can be cancelled with the scope.
+//! The work that a scope of user code has submitted, so that the work can be cancelled with the
+//! scope.
 //!
 //! When a task is cancelled, a thread looks up its submissions by the task's id ([`TASKS`]); it
 //! needs no interpreter for that. The list holds nothing: it does not keep values or sessions
@@ -12,8 +13,8 @@ use marline_runtime::core::message::CancelMode;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
-/// The first length of a list at which work that has ended is removed from it. After that, it is
-/// removed whenever the list has doubled, so that the cost of adding stays constant.
+/// The first length of a list at which work that has ended is removed from it. After that, ended
+/// work is removed whenever the list has doubled, so that the cost of adding stays constant.
 const FORGET_AT: usize = 64;
 
 /// The submissions of the tasks and calls that run in this process and have submitted work.
@@ -68,7 +69,8 @@ impl SubmittedTask {
 }
 
 impl Submissions {
-    /// Makes an empty list. With `by`, a cancelled task finds it; without, its owner cancels it.
+    /// Makes an empty list. With `by`, [`cancel_submitted_by`] finds the list when that task is
+    /// cancelled. Without, its owner cancels it.
     pub fn new(by: Option<TaskId>) -> Arc<Submissions> {
         let list = List { work: Vec::new(), forget_at: FORGET_AT, is_over: false };
         Arc::new(Submissions { list: Mutex::new(list), by })

@@ -28,7 +28,7 @@ static MODULES: AtomicUsize = AtomicUsize::new(0);
 /// The module of OpenTelemetry. In a process that has imported it, the current trace travels.
 const TRACER: &str = "opentelemetry.trace";
 
-/// What a submission takes along. See the [module](self).
+/// The values of a submission that come from the code around it. See the [module](self).
 #[derive(Default)]
 pub struct SubmitContext<'py> {
     /// The values of propagated context variables, by name.

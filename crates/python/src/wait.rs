@@ -97,7 +97,7 @@ pub fn deadline(timeout: Option<f64>) -> Option<Instant> {
     Instant::now().checked_add(timeout)
 }
 
-/// What [`begin`] finds: whether there is anything to wait for.
+/// The answer of [`begin`]: whether there is anything to wait for.
 enum WaitStart {
     Ready,
     Expired,

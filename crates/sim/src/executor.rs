@@ -16,7 +16,8 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What user code does. The first byte of its arguments says it.
+/// The behavior of user code. The first byte of its arguments is the index in
+/// [`ALL`](Self::ALL).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum UserCodeBehavior {
     /// Returns a result.
@@ -31,7 +32,8 @@ pub enum UserCodeBehavior {
     Block,
     /// Takes long, and ignores a cancel.
     Ignore,
-    /// Holds the referents that it was called with, and releases them some time later.
+    /// In a call, holds the referents that it was called with, and releases them some time later.
+    /// In a task, returns a result.
     Keep,
 }
 
@@ -71,6 +73,7 @@ pub enum ExecutorStep {
         attempt: Attempt,
     },
     Constructed,
+    /// User code begins to wait for other work (`blocks`), or goes on.
     Block {
         task: TaskId,
         attempt: Attempt,
@@ -85,18 +88,20 @@ pub enum ExecutorStep {
         task: TaskId,
         attempt: Attempt,
     },
+    /// User code releases the referents that [`Keep`](UserCodeBehavior::Keep) held.
     LetGo,
 }
 
 #[derive(Debug)]
 struct Executor {
-    /// What runs now: one task, or calls of an actor.
+    /// The work that runs now: one task, or calls of an actor.
     running: BTreeMap<TaskId, (Arc<TaskSpec>, Attempt)>,
     /// The calls that wait for the one that runs, in order. The flag: whether the call was
     /// cancelled before its start.
     ahead: VecDeque<(Arc<TaskSpec>, Attempt, bool)>,
     actor: Option<(Arc<ActorSpec>, Instance)>,
-    /// The state of its actor: how many calls the actor has run, over all its instances.
+    /// The state of its actor: how many calls the actor has run. A restarted instance counts on
+    /// from its checkpoint.
     state: u64,
     /// The actor has ended itself. It starts no further calls.
     exited: bool,
@@ -107,11 +112,11 @@ struct Executor {
     streams: BTreeMap<TaskId, Giving>,
 }
 
-/// How far a stream is that an executor yields.
+/// The progress of a stream that runs in an executor.
 #[derive(Debug, Default)]
 struct Giving {
     given: u32,
-    /// There was no room for the next item, so user code waits.
+    /// User code waits, because there was no room for the next item.
     waits: bool,
     /// The task was asked to stop.
     stopped: bool,
@@ -131,7 +136,7 @@ pub struct Executors {
 const HOP: Duration = Duration::from_micros(50);
 
 impl World {
-    /// Writes the end of a lease into the page that a worker shares with its executors.
+    /// Writes the end of a lease into the file that a worker shares with its executors.
     pub fn share_lease(&mut self, worker: ProcessId, ends_at: Option<Time>) {
         let Some(ends_at) = ends_at else {
             self.executors.leases.remove(&worker);
@@ -172,7 +177,8 @@ impl World {
         self.act(wait, worker, executor, turn);
     }
 
-    /// Whether executors of this worker fail to start now. Such a fault lasts for a while.
+    /// Returns whether executors of this worker fail to start now. May begin such a fault, which
+    /// lasts for a while.
     fn starts_fail(&mut self, worker: ProcessId) -> bool {
         if self.faults && self.random.one_in(150) {
             let lasts = self.random.up_to(Duration::from_secs(20));
@@ -539,8 +545,8 @@ pub fn items_of(spec: &TaskSpec) -> u32 {
     items_of_task(spec.id)
 }
 
-/// Returns how many items the task with this id yields. It is a function of the id, so every
-/// attempt yields as many.
+/// Returns how many items the task with this id yields. The number depends on the id alone, so
+/// every attempt yields as many.
 pub fn items_of_task(task: TaskId) -> u32 {
     (task.as_u128() % 14) as u32
 }
@@ -552,7 +558,7 @@ fn item_of(task: TaskId, attempt: Attempt, index: u32) -> Value {
     Payload::raw(Bytes::from(bytes)).into()
 }
 
-/// Returns which item of which task this is.
+/// Returns the task that yielded this item, and the index of the item.
 pub fn item_made_by(value: &Value) -> (TaskId, u32) {
     let bytes = &value.payload.inline;
     let task = u128::from_le_bytes(bytes[..16].try_into().expect("an item names its task"));
@@ -560,7 +566,7 @@ pub fn item_made_by(value: &Value) -> (TaskId, u32) {
     (TaskId::from_u128(task), index)
 }
 
-/// Returns which attempt at which task returned this.
+/// Returns the task that returned this value, and the attempt.
 pub fn made_by(value: &Value) -> (TaskId, Attempt) {
     let bytes = &value.payload.inline;
     let task = u128::from_le_bytes(bytes[..16].try_into().expect("a result names its task"));

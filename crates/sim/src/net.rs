@@ -19,7 +19,7 @@ impl ConnectionId {
     pub const NONE: ConnectionId = ConnectionId(0);
 }
 
-/// What travels between processes.
+/// A frame that travels between processes.
 #[derive(Clone, Debug)]
 pub enum Frame {
     /// A process asks to join.
@@ -142,7 +142,7 @@ impl World {
         }
     }
 
-    /// Ends a cut in one direction. The frames that waited for it arrive late.
+    /// Ends a cut in one direction. The frames that waited for its end arrive late.
     pub fn heal(&mut self, from: ProcessId, to: ProcessId) {
         self.net.cut.remove(&(from, to));
         let (released, held) = std::mem::take(&mut self.net.held)

@@ -1,5 +1,5 @@
-//! A process: a machine with its links, a clock of its own, and whether the nemesis has frozen or
-//! killed it.
+//! A process of the simulated world: a machine with its links, a clock of its own, and whether the
+//! nemesis has frozen or killed it.
 
 use crate::client::ClientShell;
 use crate::controller::ControllerShell;
@@ -28,7 +28,7 @@ pub enum Message {
     FromHost(FromHost),
 }
 
-/// What can reach a process.
+/// An event that reaches a process.
 #[derive(Clone, Debug)]
 pub enum Input {
     /// A frame, on this connection.
@@ -70,7 +70,7 @@ impl LinkEnd {
 #[derive(Clone, Copy, Debug)]
 pub struct Clock {
     began: u64,
-    /// How fast it is, in thousandths. Negative if it is slow.
+    /// How much faster it runs than the time of the world, in thousandths. Negative if it is slow.
     fast: i64,
 }
 
@@ -84,14 +84,15 @@ impl Clock {
         Time::from_nanos(self.began + elapsed as u64)
     }
 
-    /// Returns the first moment, in the time of the world, at which the clock shows `time` or more.
+    /// Returns a moment, in the time of the world, at which the clock shows `time` or a little
+    /// more.
     pub fn when(&self, time: Time) -> u64 {
         let elapsed = i128::from(time.as_nanos().saturating_sub(self.began));
         (elapsed * 1000 / i128::from(1000 + self.fast)) as u64 + 2
     }
 }
 
-/// The machine of a process, with its surroundings.
+/// The machine of a process, in the shell that carries out its effects.
 #[derive(Debug)]
 pub enum ProcessShell {
     Controller(Box<ControllerShell>),

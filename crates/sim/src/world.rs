@@ -61,7 +61,7 @@ pub enum ProcessKind {
     Client,
 }
 
-/// What happened in a run.
+/// Counts of the events in a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Report {
     /// Events that were handled.

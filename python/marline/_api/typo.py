@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 
 def suggestion(name: str, known: Iterable[str]) -> str:
-    """Returns " (is 'x' meant?)" if a known name is similar to ``name``, else nothing."""
+    """Returns " (is 'x' meant?)" if a known name is similar to ``name``, else an empty string."""
     import difflib  # Imported here: only error messages need it.
 
     like = difflib.get_close_matches(name, known, n=1, cutoff=0.75)
@@ -16,7 +16,7 @@ def suggestion(name: str, known: Iterable[str]) -> str:
 def no_method(class_name: str, name: str, methods: Iterable[str]) -> AttributeError:
     """Returns the error for a method that an actor does not have.
 
-    The name may be that of an attribute.
+    The actor may have an attribute of this name.
     """
     public = [method for method in methods if not method.startswith("_")]
     return AttributeError(

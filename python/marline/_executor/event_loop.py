@@ -51,10 +51,10 @@ def start_call(
     items: _native.ItemSender | None,
     collected: bool | None,
 ) -> None:
-    """Starts a call on the event loop, and returns. ``end`` gets the outcome.
+    """Starts a call on the event loop, and does not wait for it. ``end`` gets the outcome.
 
-    ``items`` gets the items of a generator as it yields them. If ``collected`` is not ``None``,
-    they come in one result, and it says whether they are durable.
+    ``items`` gets the items of a generator as it yields them. If ``collected`` is not ``None``, the
+    items come in one result, and ``collected`` says whether they are durable.
     """
     assert _loop is not None
     scope = _native.CodeScope()

@@ -16,8 +16,9 @@ Frame = tuple[str, int, str]
 # The most frames of a traceback that travel: half of them from each end.
 MAX_FRAMES = 100
 
-# An entry of CPython's table of source positions: up to 8 instructions (the low bits have their
-# number less 1), on the same line as those before, without columns.
+# The two bytes of an entry in CPython's table of source positions. The first says that no columns are
+# known; its low bits have the number of instructions less 1, and an entry is for at most 8. The second
+# says that these instructions are on the same line as those of the entry before.
 _NO_COLUMNS, _SAME_LINE = 0x80 | 13 << 3, 0
 _MOST_INSTRUCTIONS = 8
 

@@ -1,1 +1,1 @@
-"""A process's part in a cluster: joining and leaving it, namespaces, and the lines that are printed."""
+"""A process's part in a cluster: joining and leaving it, namespaces, and the lines that a driver prints."""

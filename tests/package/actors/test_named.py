@@ -1,4 +1,4 @@
-"""Python calls functions and actors of Rust by name, and Rust those of Python, with plain data."""
+"""Python and Rust call each other's functions and actors by name, and exchange plain data."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ def controllers() -> Iterator[tuple[Path, str]]:
 
 @pytest.fixture
 def quota() -> Iterator[Path]:
-    """A cgroup whose members have one CPU and a half."""
+    """A cgroup whose members together may use one and a half CPUs."""
     for mount, version in controllers():
         group = mount / f"marline-test-{os.getpid()}"
         try:

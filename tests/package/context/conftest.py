@@ -24,8 +24,8 @@ def engine(request: pytest.FixtureRequest) -> str:
 def ctx(engine: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[marline.Context]:
     """A context on each engine, with two CPUs.
 
-    When the test ends, every process that the context started must have ended, and on engines
-    without a cluster every thread that it started in this process, too.
+    When the test ends, every process that the context started must have ended. On engines without
+    a cluster, every thread that the context started in this process must have ended, too.
     """
     before, threads = descendants(os.getpid()), set(threading.enumerate())
     if engine == "host:port":

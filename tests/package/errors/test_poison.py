@@ -249,7 +249,7 @@ def test_a_value_that_kills_its_reader_kills_the_actor_it_is_given_to() -> None:
 
 
 def never_ends(file: str, in_python: bool) -> Any:
-    """Returns a value whose unpickling writes its process to a file, and never ends."""
+    """Returns a value whose unpickling writes the id of its process to a file, and never ends."""
 
     def reads() -> None:
         path = Path(file)

@@ -1,4 +1,4 @@
-"""Executors: how many run, which work shares them, what they load, how their output is kept."""
+"""Executors: how many run, which work shares them, what they load, their memory, their output."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_tasks_share_executors_and_an_actor_has_its_own(cluster: str) -> None:
 
 
 class Noting:
-    """A function that writes down each process in which it is unpickled. It returns its process."""
+    """A function that writes down each process in which it is unpickled. It returns the process id."""
 
     def __init__(self, file: Path) -> None:
         self.file = file

@@ -148,7 +148,7 @@ class Counter:
 
 
 class Chaos:
-    """The rounds, with what their work answered."""
+    """Runs the rounds, and records the answers of their work."""
 
     def __init__(self, cluster: ChaosCluster, log: Log, choice: random.Random) -> None:
         self.cluster, self.log, self.choice = cluster, log, choice

@@ -1,7 +1,7 @@
 """A cluster keeps its promises while processes are killed or frozen, and ports are flooded.
 
-The promises: no work is lost, runs twice or has a wrong result, and nothing leaks. The cluster, the
-faults and the ledger of all work are in `harness/faults.py`.
+The promises: no work is lost or has a wrong result, no attempt runs twice, and nothing leaks. The
+cluster, the faults and the ledger of all work are in `harness/faults.py`.
 
 Each run prints its seed. `MARLINE_FAULTS_SEED` repeats the choices of a run, but not how the system
 schedules it. `MARLINE_FAULTS_SECONDS` is how long faults are injected. From 60 s on, tests take
@@ -64,7 +64,7 @@ UNAUTHENTICATED = 1_200 if IS_LONG else 250
 def warm_up(running: FaultCluster, seed: int) -> list[str]:
     """Runs a driver that does work of every kind, on every worker, to its end.
 
-    Returns what went wrong.
+    Returns the violations.
     """
     name = running.driver(seed, pieces=80)
     wait_for_driver(running, name)
@@ -112,7 +112,7 @@ def test_everything_killed_or_frozen_at_random_loses_nothing(tmp_path: Path) -> 
 
 
 def excess_over(running: FaultCluster, base: ResourceUsage) -> list[str]:
-    """Returns what the idle cluster takes of the system beyond what it took before the faults."""
+    """Returns each resource of which the idle cluster takes more than before the faults."""
     # A fork server removes the folders of killed fork servers when it starts and when it ends.
     running.worker("--cpus", "1")
     running.leave(running.workers[-1])
@@ -257,14 +257,14 @@ def test_a_controller_without_descriptors_answers_and_lets_drivers_join(
 
 
 def stopped_for(pid: int, seconds: float) -> None:
-    """Stops a process for this time."""
+    """Freezes a process for `seconds`."""
     with frozen(pid):
         time.sleep(seconds)
 
 
 @marline.remote(max_retries=-1)
 def outlast(file: str, gate: str) -> int:
-    """Writes attempt and process to `file`, waits for the file `gate`, and returns the attempt."""
+    """Writes its attempt and process id to `file`, waits until `gate` exists, returns the attempt."""
     attempt = marline.get_runtime_context().attempt
     assert attempt is not None
     with open(file, "a") as lines:
@@ -301,7 +301,7 @@ def test_a_task_whose_executor_was_frozen_ends_or_is_retried(tmp_path: Path, tim
 def submit(seed: int) -> int:
     """Submits other work and waits for it.
 
-    Its process keeps the result from then on. Returns its process.
+    Its process holds the result from then on. Returns the id of that process.
     """
     made = make.options(max_retries=-1, num_cpus=0).remote(400, seed)
     assert is_whole(marline.get(made), seed)
@@ -317,7 +317,7 @@ def plain() -> int:
 @marline.remote(max_restarts=-1, max_task_retries=-1)
 class Sitter:
     def hold(self) -> int:
-        """Keeps a value from then on. Returns its process."""
+        """Holds a value from then on. Returns the id of its process."""
         self.held = marline.put(7)
         return os.getpid()
 
@@ -384,7 +384,7 @@ def test_get_of_a_large_value_waits_while_the_session_of_its_worker_comes_back(t
             marline.wait([made], timeout=PATIENCE, fetch_local=False)
             stopped_for(worker, (1.2 + 0.5 * seed) * lease)
             assert is_whole(marline.get(made, timeout=PATIENCE), seed)
-            # Now a value that is asked for while the worker is frozen.
+            # Now the driver requests a value while the worker is frozen.
             late = make.options(max_retries=-1).remote(4 * MIB, 100 + seed)
             marline.wait([late], timeout=PATIENCE, fetch_local=False)
             thawing = threading.Thread(target=stopped_for, args=(worker, 1.3 * lease))

@@ -1,4 +1,4 @@
-"""Large numbers at a time: 10,000 tasks, 1,000 actors, many forks, many waiting threads."""
+"""Much at a time: 10,000 tasks, 1,000 actors, few descriptors, forks, threads that wait."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ACTORS = 1_000
 # The most memory that the actors and the cluster may take together. An interpreter alone takes
 # 10 MB, so a thousand of them would take 10 GB if they shared nothing.
 MAX_KIB = 3 << 20
-# With less free memory than this, the machine could not hold even the actors that are allowed.
+# With less free memory than this, the test of the actors is skipped: they may take `MAX_KIB`.
 FREE_KIB = 4 << 20
 
 

@@ -1,4 +1,4 @@
-"""A cluster whose processes tests kill and freeze, and clients without a token that connect to it.
+"""A cluster for tests that kill and freeze its processes, and clients that connect without a token.
 
 - `FaultCluster` starts the processes, and finds them by a mark in their environment.
 - `Nemesis` kills and freezes them. A seed makes its choices.
@@ -41,7 +41,7 @@ BINARY = os.environ.get("MARLINE_BINARY", "marline")
 # when the executor ends. An executor whose own code uses large values also has connections to the
 # store.
 FILES_OF_EXECUTOR, FILES_OF_EXECUTOR_WITH_STORE = 7, 9
-# The most idle executors that a worker keeps.
+# A worker keeps at most this many executors that are idle.
 MAX_IDLE_EXECUTORS = 8
 
 
@@ -53,7 +53,7 @@ class FaultCluster(SeparateCluster):
         self.run, self.temporary, self.logs = (folder / name for name in ("run", "tmp", "logs"))
         for subfolder in (self.temporary, self.logs):
             subfolder.mkdir()
-        # The processes that the test killed. The end of any other process fails the test.
+        # The processes that the test killed: `check_nobody_ended` accepts their end.
         self.killed: set[int] = set()
         self.drivers: dict[str, subprocess.Popen[str]] = {}
         self.started = 0
@@ -212,9 +212,9 @@ def cluster(folder: Path, lease: str, workers: int = 0, cpus: int = 2) -> Iterat
 
 
 def shared_memory() -> set[str]:
-    """Returns the names of Marline's shared memory.
+    """Returns the names of the shared memory of every Marline cluster on this machine.
 
-    Other programs of this machine have some, too.
+    Shared memory of other programs is left out.
     """
     return {name for name in os.listdir("/dev/shm") if "marline" in name}
 
@@ -280,7 +280,7 @@ class Nemesis:
 
     def hurt(self) -> None:
         (victim, how) = self.choice.choices(list(self.FAULTS), list(self.FAULTS.values()))[0]
-        # All three are drawn even if they are not used, so that a seed repeats as much as it can.
+        # All three are drawn even if they are not used, so that runs with one seed differ little.
         which, is_long, share = self.choice.random(), self.choice.random() < 0.4, self.choice.random()
         found = self.find(victim)
         if not found or (how == "freeze" and len(self.frozen) >= self.MAX_FROZEN):
@@ -397,14 +397,14 @@ def attempts_that_ran_twice(cluster: FaultCluster, name: str) -> list[str]:
 
 @dataclasses.dataclass
 class ResourceUsage:
-    """What an idle cluster takes of the system."""
+    """The resources of the system that an idle cluster uses."""
 
     processes: dict[str, int]
     files: Counter[str]
     # Open files except those for executors. For a worker, a lower bound: each executor counts with
     # the most files that it may have.
     descriptors: dict[str, int]
-    # The upper bound for a worker: each executor counts with the fewest files.
+    # For a worker, an upper bound on the same files: each executor counts with the fewest files.
     most_of_worker: int
     memory: dict[str, int]
     shared_memory: set[str]
@@ -464,7 +464,7 @@ class ResourceUsage:
         )
 
     def excess(self, base: ResourceUsage) -> list[str]:
-        """Returns a line for everything of which there is more now than in `base`."""
+        """Returns a line for each resource of which this cluster uses more than in `base`."""
         found = []
         for what, now, before, more in (
             ("processes", self.processes, base.processes, 0),
@@ -517,7 +517,7 @@ def kinds_of_files(pid: int) -> dict[str, int]:
 def sockets_of(pid: int) -> set[str]:
     """Returns the link targets of the descriptors of a process.
 
-    That of a socket is `socket:[INODE]`.
+    The target of a socket is `socket:[INODE]`.
     """
     found = set()
     with contextlib.suppress(FileNotFoundError):
@@ -549,8 +549,8 @@ def listening(pid: int, folder: Path) -> list[str]:
     return sorted(found)
 
 
-# What unauthenticated clients send first: nothing, one byte, half a handshake, garbage, or half of
-# the preface of HTTP/2.
+# The first bytes that unauthenticated clients send: nothing, one byte, the start of a handshake,
+# garbage, or the preface of HTTP/2, whole or cut.
 WORDS = [
     b"",
     b"M",
@@ -569,7 +569,7 @@ WORDS = [
 class UnauthenticatedClients:
     """Keeps `count` connections without a token open to each address.
 
-    Replaces those that are closed.
+    Replaces connections that the other side has closed.
     """
 
     def __init__(self, addresses: list[str], count: int) -> None:

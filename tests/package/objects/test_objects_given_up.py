@@ -1,4 +1,4 @@
-"""Requests to a store whose requester stops waiting, and very many requests at a time."""
+"""Requests to an object store: their requester stops waiting, or hundreds come at a time."""
 
 from __future__ import annotations
 

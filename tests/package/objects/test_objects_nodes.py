@@ -137,7 +137,7 @@ def at(name: str) -> dict[str, Any]:
 def pull_over_broken_network(host: Host, how: str, source: str, target: str) -> marline.ObjectRef:
     """Makes a value on one host and reads it on the other, while the network breaks.
 
-    Returns the value.
+    Returns a reference to the value.
     """
     made = make.options(**at(source)).remote(SIZE, len(source))
     marline.wait([made], fetch_local=False)

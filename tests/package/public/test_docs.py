@@ -27,8 +27,8 @@ DOCUMENTS = [
     "README.md",
     *sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / "docs").rglob("*.md")),
 ]
-# A comment above a Python block. One that gives a reason keeps the block from running; the other
-# runs it beside `marline up`.
+# The two comments that may stand above a Python block. `NOT_RUN` gives the reason why the block
+# does not run. With `BESIDE_UP` the block runs beside `marline up`.
 NOT_RUN = re.compile(r"<!-- not run: .+ -->")
 BESIDE_UP = "<!-- runs beside: marline up -->"
 

@@ -5,6 +5,7 @@ These tests read the sources of the pages. They need nothing that builds the sit
 
 from __future__ import annotations
 
+import fnmatch
 import inspect
 import os
 import re
@@ -37,6 +38,9 @@ NO_SETTINGS = {
     "MARLINE_SEED": "of tests",
     "MARLINE_BROKEN": "of the model checker",
 }
+
+# Placeholders for the names of files in CONTRIBUTING.md.
+EXAMPLES_OF_NAMES = {"crates/cli/src/command/NAME.rs"}
 
 
 def nav(entries: list[dict[str, Any]]) -> Iterator[str]:
@@ -74,6 +78,30 @@ def options_of(make_remote: Any, thing: Any) -> list[str]:
     with pytest.raises(TypeError, match="there are ") as caught:
         make_remote(no_such_option=1)(thing)
     return sorted(str(caught.value).partition("there are ")[2].split(", "))
+
+
+def alternatives(path: str) -> list[str]:
+    """Returns the paths that `a/{b,c}.rs` stands for: `a/b.rs` and `a/c.rs`."""
+    head, brace, rest = path.partition("{")
+    if not brace:
+        return [path]
+    inside, _, tail = rest.partition("}")
+    return [path for word in inside.split(",") for path in alternatives(head + word + tail)]
+
+
+@pytest.mark.parametrize("page", ["ARCHITECTURE.md", "CONTRIBUTING.md"])
+def test_each_source_file_that_a_page_names_exists(page: str) -> None:
+    folders = ("crates", "python", "proto", "tests", "benchmarks", "docs", "examples")
+    sources = [f"/{path}" for folder in folders for path in ROOT.joinpath(folder).rglob("*.*")]
+    named = re.findall(r"`([\w{},*/]+\.(?:rs|py|proto))`", (ROOT / page).read_text())
+    missing = {
+        path
+        for cell in named
+        for path in alternatives(cell)
+        if not fnmatch.filter(sources, f"*/{path}") and path not in EXAMPLES_OF_NAMES
+    }
+    assert named
+    assert not missing
 
 
 def test_the_site_lists_each_page_once() -> None:

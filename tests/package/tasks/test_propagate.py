@@ -33,7 +33,7 @@ def see() -> tuple[Any, str]:
     return request.get("unset"), user.get()
 
 
-# A function of __main__ travels as code. Not every executor can import this module.
+# A function of __main__ travels as code, so no executor has to import this module.
 see.__module__ = "__main__"
 
 

@@ -1,4 +1,8 @@
-//! The functions of the ABI for selects.
+//! The functions of the ABI for selects. Their comments are the documentation in the C header. The
+//! header is generated: a change of a comment changes it, too.
+//!
+//! These functions check arguments and convert results. `state.rs` waits, and `clauses.rs` has the
+//! clauses.
 
 use std::ffi::{c_int, c_void};
 
@@ -61,6 +65,8 @@ pub unsafe extern "C" fn marline_select_create(flags: u32, select: *mut SelectId
     })
 }
 
+/// Adds a receive clause to a select. Stores the clause's number in `index`.
+///
 /// # Safety
 /// The destination can be written to during waits; `index` is null or can be written to.
 unsafe fn add_recv(
@@ -78,6 +84,8 @@ unsafe fn add_recv(
     Ok(())
 }
 
+/// Adds a send clause to a select. Stores the clause's number in `index`.
+///
 /// # Safety
 /// `index` is null or can be written to.
 unsafe fn add_send(
@@ -281,6 +289,8 @@ pub unsafe extern "C" fn marline_select_refill_zc(
     })
 }
 
+/// Checks both pointers, then runs `ended`. Stores the number and the result of the chosen clause.
+///
 /// # Safety
 /// `index` and `result` are null or can be written to.
 unsafe fn report(

@@ -1,5 +1,5 @@
-//! Sends and receives of many values: as many as fit under one lock, then a wait like that of any
-//! other operation.
+//! Sends and receives of many values. Up to [`ROUND`] values move under one lock. A send waits,
+//! like any other send, whenever the channel is full. A receive waits for its first value only.
 
 use std::{
     collections::VecDeque,
@@ -73,7 +73,7 @@ impl<'a, T> SendAll<'a, T> {
         fits
     }
 
-    /// Puts an unsent value back to the front of `values`.
+    /// Puts the unsent value of the node, if there is one, back to the front of `values`.
     fn put_back(&mut self) {
         // SAFETY: the node is not WAITING, so the slot is the owner's.
         let value = unsafe { self.node.slot(|slot| slot.take()) };

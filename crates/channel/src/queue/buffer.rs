@@ -32,7 +32,7 @@ const FIRST_SLOTS: usize = 4;
 /// Fetches the slot at the cursor into this CPU's cache ahead of its use, unless it is smaller than
 /// a cache line: the peer used it last, and the next operation would wait for it under the lock.
 #[inline(always)]
-fn fetch<T, const TO_WRITE: bool>(slot: NonNull<T>) {
+fn prefetch<T, const TO_WRITE: bool>(slot: NonNull<T>) {
     #[cfg(not(target_arch = "x86_64"))]
     let _ = slot;
     #[cfg(target_arch = "x86_64")]
@@ -143,7 +143,7 @@ impl<T> Buffer<T> {
             ptr::copy_nonoverlapping(value, self.next_in.as_ptr(), 1);
             self.next_in = self.next_in.add(1);
         }
-        fetch::<T, true>(self.next_in);
+        prefetch::<T, true>(self.next_in);
         self.tail += 1;
     }
 
@@ -154,7 +154,7 @@ impl<T> Buffer<T> {
         let slot = self.next_out;
         // SAFETY: the caller's promise: the cursor is inside a block.
         self.next_out = unsafe { slot.add(1) };
-        fetch::<T, false>(self.next_out);
+        prefetch::<T, false>(self.next_out);
         self.head += 1;
         slot
     }

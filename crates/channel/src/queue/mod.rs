@@ -49,7 +49,7 @@ use crate::{
 };
 use state::{Effects, State, WAKES_PER_ROUND};
 
-/// What a bounded channel does with a value it has no room for.
+/// How a bounded channel treats a value that it has no room for.
 ///
 /// ```
 /// use marline_channel::{Builder, Overflow};

@@ -29,14 +29,14 @@ pub(crate) const WAITING: u8 = 1;
 pub(crate) const DONE: u8 = 2;
 /// Outcome: the channel closed.
 pub(crate) const CLOSED: u8 = 3;
-/// Outcome of a send attempt, never of a parked send: accepted and discarded by `DropNewest`.
+/// Outcome of a send attempt, never of a parked send: `DropNewest` has discarded the value.
 pub(crate) const DISCARDED: u8 = 4;
 
 /// A send whose value is gone: a reusable clause until its refill, or a send that gave its value
 /// back.
 pub(crate) const SPENT: u8 = 5;
 
-/// What a parked sender wants.
+/// The purpose of a parked sender.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Want {
     /// To hand over the value in its slot. Parked receivers carry this, too.
@@ -63,7 +63,7 @@ pub(crate) struct Links<T> {
     pub(crate) ticket: u64,
 }
 
-/// What a listed node tells its peers about its owner.
+/// The facts about its owner that a listed node shows to its peers.
 pub(crate) struct Parked {
     /// Wakes the owner. None while the owner spins, and for a select, whose waker is in its claim.
     pub(crate) waker: Option<Waker>,
@@ -92,9 +92,9 @@ impl<T> Node<T> {
     pub(crate) fn new(value: Option<T>) -> Node<T> {
         let mut node = MaybeUninit::<Node<T>>::uninit();
         let place = node.as_mut_ptr();
-        // SAFETY: the only field left unwritten is `MaybeUninit` (the model checker gets it written
-        // after all). Fields are written one by one: an aggregate would be copied from a constant,
-        // links included, for every message.
+        // SAFETY: the only field left unwritten is `MaybeUninit`. (The model checker needs it
+        // written.) Fields are written one by one: the compiler would copy a struct literal from a
+        // constant, `links` included, for every message.
         unsafe {
             (&raw mut (*place).state).write(AtomicU8::new(IDLE));
             (&raw mut (*place).slot).write(Shared::new(value));
@@ -104,8 +104,8 @@ impl<T> Node<T> {
         }
     }
 
-    /// Puts a value that the owner has taken into the slot, with its hand-off number, as a peer
-    /// would.
+    /// Fills the slot as a peer would: with a value that the owner has taken from the channel, and
+    /// its hand-off number.
     ///
     /// # Safety
     /// The caller is the owner of a node that is IDLE.
@@ -154,7 +154,8 @@ impl<T> Node<T> {
     /// The caller must not touch the node afterwards.
     ///
     /// # Safety
-    /// Under the channel's lock, on a node that [`List::claim_front`] returned.
+    /// Under the channel's lock, on a node that [`List::claim_front`] or [`List::claim_first`]
+    /// returned.
     #[inline(always)]
     pub(crate) unsafe fn settle(node: NonNull<Node<T>>, outcome: u8) -> Option<Waker> {
         // SAFETY: the node is alive until the outcome is stored; the lock guards its links, and a
@@ -192,7 +193,8 @@ impl<T> List<T> {
     }
 
     /// # Safety
-    /// Under the channel's lock; the node is pinned, IDLE, and will be taken off before it goes.
+    /// Under the channel's lock; the node is pinned and IDLE. The caller makes sure that the node
+    /// is off the list before it is dropped.
     pub(crate) unsafe fn push_back(&mut self, node: NonNull<Node<T>>, parked: Parked) {
         // SAFETY: the caller's promise; nodes in the list are alive.
         unsafe {
@@ -266,7 +268,8 @@ impl<T> List<T> {
         }
     }
 
-    /// Like [`List::claim_front`], for the first operation that is `fit`. The others stay listed.
+    /// Like [`List::claim_front`], for the first open operation that is `fit`. Operations that are
+    /// not `fit` stay listed.
     ///
     /// # Safety
     /// As for [`List::claim_front`].

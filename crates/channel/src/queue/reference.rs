@@ -45,7 +45,7 @@ enum OperationOutcome {
     Permitted,
 }
 
-/// What a parked sender wants: to send this value, or, if None, a permit.
+/// The value that a parked sender wants to send, or None if it wants a permit.
 type Wish = Option<u64>;
 
 #[derive(Default)]

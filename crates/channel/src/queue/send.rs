@@ -19,12 +19,12 @@ use crate::{
 };
 
 /// How a successful send ended.
-// A whole word: compilers have a caller read a result word by word. With a single byte it would
-// first wait for that byte to leave the store buffer.
+// A whole word: compilers make a caller read a result word by word. If the callee had written a
+// single byte, this read would wait until that byte has left the store buffer.
 #[repr(usize)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Sent {
-    /// The channel has the value.
+    /// The channel, or already a receiver, has the value.
     Accepted,
     /// The channel had no room and its policy is [`Overflow::DropNewest`](super::Overflow): the
     /// value went to `on_drop`.

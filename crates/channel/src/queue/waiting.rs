@@ -2,9 +2,9 @@
 //! a queue channel.
 //!
 //! Wakers are cloned and dropped outside the lock, since they are user code. So an operation that
-//! has to park with a waker attempts twice: once to see that it must park, and once more under the
-//! same lock in which it parks. It saves the first attempt if the lock's hint says beforehand that
-//! it will park.
+//! has to park with a waker locks and attempts twice. The first attempt shows that it must park.
+//! Then it unlocks, clones the waker, locks again, attempts again, and parks before it unlocks. It
+//! saves the first attempt if the lock's hint says beforehand that it will park.
 
 use std::{
     mem::MaybeUninit,
@@ -46,7 +46,8 @@ impl<T> Channel<T> {
     /// `state` expects to park.
     ///
     /// # Safety
-    /// The node is pinned, IDLE, and will leave (see [`Channel::leave`]) before it goes.
+    /// The node is pinned and IDLE. The caller calls [`Channel::leave`] before it drops a node that
+    /// is parked.
     #[inline(always)]
     unsafe fn attempt_or_park<'a, R>(
         &'a self,
@@ -146,8 +147,8 @@ impl<T> Channel<T> {
 
     // ---- sending -------------------------------------------------------------------------
 
-    /// Offers the value in `slot` without waiting. With `tries` a failure counts as one of
-    /// `try_send`.
+    /// Offers the value in `slot` without waiting. With `tries`, an offer that finds no room counts
+    /// in `send_full`.
     #[inline(always)]
     pub(super) fn offer(&self, slot: &mut Option<T>, tries: bool) -> Offer {
         let mut state = self.lock(false);
@@ -199,10 +200,11 @@ impl<T> Channel<T> {
     }
 
     /// Offers the value in the node's slot, or parks with it. Ready with DONE, CLOSED (the value
-    /// is still in the slot) or DISCARDED.
+    /// is still in the slot), DISCARDED, or SPENT (the value was gone before).
     ///
     /// # Safety
-    /// The node is pinned, and leaves (see [`Channel::leave`]) before it goes.
+    /// The node is pinned. The caller calls [`Channel::leave`] before it drops a node that is
+    /// parked.
     #[inline(always)]
     pub(super) unsafe fn poll_send(&self, node: &Node<T>, waker: Option<&Waker>) -> Poll<u8> {
         if node.state() != IDLE {
@@ -289,8 +291,8 @@ impl<T> Channel<T> {
 
     // ---- receiving -----------------------------------------------------------------------
 
-    /// Moves a value to `place` without waiting. With `tries` a failure counts as one of
-    /// `try_recv`.
+    /// Moves a value to `place` without waiting. With `tries`, a take that finds no value counts in
+    /// `recv_empty`.
     #[inline(always)]
     pub(super) fn take(&self, place: &mut MaybeUninit<T>, is_task: bool, tries: bool) -> Take {
         match self.take_quickly(is_task, |value| _ = place.write(value)) {
@@ -339,7 +341,8 @@ impl<T> Channel<T> {
     /// IDLE again.
     ///
     /// # Safety
-    /// The node is pinned, and leaves (see [`Channel::leave`]) before it goes.
+    /// The node is pinned. The caller calls [`Channel::leave`] before it drops a node that is
+    /// parked.
     #[inline(always)]
     pub(super) unsafe fn poll_recv(
         &self,
@@ -423,7 +426,7 @@ impl<T> Channel<T> {
         let Some(value) = (unsafe { node.slot(|slot| slot.take()) }) else { return };
         let mut effects = Effects::none();
         let mut state = self.state.lock();
-        // SAFETY: under the lock; a node with a value has its number.
+        // SAFETY: under the lock; a node with a value has its hand-off number.
         let ticket = unsafe { node.links(|links| links.ticket) };
         state.give_back(ticket, value, &mut effects);
         drop(state);

@@ -22,7 +22,7 @@ pub(crate) use sealed::{AttemptOutcome, ClauseAction};
 pub(crate) mod sealed {
     use super::{Claim, ErrorKind, Instant, NonNull, Pin, RawLock, WaitMemory, Waker};
 
-    /// What a select needs of an operation, apart from its limits.
+    /// The part of an operation that a select uses. Its limits are not part of it.
     pub trait ClauseAction: crate::op::sealed::Action {
         /// Returns the lock of the channel. None for an operation that is only waited for, not
         /// raced for.

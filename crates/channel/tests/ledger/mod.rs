@@ -11,7 +11,7 @@ pub struct Message {
     pub number: u64,
 }
 
-/// What one party did.
+/// The operations and values of one party.
 #[derive(Clone, Debug, Default)]
 pub struct Ledger {
     pub made: u64,

@@ -11,7 +11,7 @@ use crate::time::Time;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// What a client knows about an actor.
+/// An actor as a client knows it.
 #[derive(Debug)]
 pub(super) struct ActorView {
     place: ActorPlace,

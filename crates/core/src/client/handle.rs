@@ -1,5 +1,6 @@
-//! Handles. The controller hears only of the first handle to a referent and of the last. A referent
-//! that a call or a request needs is released only when these have ended.
+//! How many handles the process has to each referent. The client tells the controller only of the
+//! first handle to a referent (`Hold`) and of the last (`Release`). A referent that a call or a
+//! request still uses is released only after that call or request has ended.
 
 use super::{Client, Effect};
 use crate::id::Referent;

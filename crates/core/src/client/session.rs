@@ -1,4 +1,4 @@
-//! Membership: joining, and giving up everything when the session is over.
+//! Membership: the client joins, and gives up all its work when the session is over.
 
 use super::{Client, Effect, Timer};
 use crate::error::{Error, Ran};
@@ -27,7 +27,7 @@ impl Client {
     }
 
     /// Ends the session. Everything in progress fails, and each error says whether the work may
-    /// have run. `how` is the reason, in words.
+    /// have run. `how` is the end of a sentence that begins with the cluster, such as "has ended".
     pub(super) fn stop(&mut self, how: &str, effects: &mut Vec<Effect>) {
         let Some(session) = self.membership.end() else { return };
         let words = format!("{} {how}", self.cluster());

@@ -4,7 +4,7 @@
 //! the one before it is over for certain:
 //!
 //! - the worker reported the death of the executor, or
-//! - the worker confirmed that it destroyed the instance, or
+//! - the worker confirmed that it destroyed the instance, or refused to create it, or
 //! - the worker's session ended. The worker stopped before that, by its own clock.
 //!
 //! Calls to actors are in `call.rs`. Which actors end with their driver is in `driver.rs`. An actor
@@ -49,7 +49,7 @@ pub enum DeathCause {
     ConstructorFailed,
     /// The actor lost its instance more often than it may be restarted.
     RestartsUsedUp,
-    /// The last handle went, or only tasks and actors of an ended driver had handles.
+    /// The last handle was released, or only tasks and actors of an ended driver had handles.
     OwnerGone,
     /// The actor was idle for too long.
     Idle,
@@ -91,8 +91,8 @@ pub(super) struct Actor {
     pub checkpoints: VecDeque<Payload>,
 }
 
-/// How many checkpoints of an actor are kept: the newest, and one more in case the newest cannot be
-/// read.
+/// The most checkpoints that the controller stores for an actor: the newest, and one more in case
+/// the newest cannot be read.
 const KEPT_CHECKPOINTS: usize = 2;
 
 #[derive(Debug)]
@@ -659,7 +659,7 @@ impl Controller {
     }
 
     /// Ends an actor. This is the one place where an actor ends: its name becomes free, its
-    /// instance is destroyed, its calls fail, its holds are released, and its watchers are told.
+    /// instance is destroyed, its calls fail, its holds are released, and its watchers learn of it.
     pub(super) fn end_actor(
         &mut self,
         now: Time,

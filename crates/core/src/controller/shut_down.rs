@@ -1,5 +1,5 @@
-//! The orderly end of a controller. It takes no new work, and every worker finishes what it has.
-//! When the last worker has left, or the grace is over, the process may end.
+//! The orderly end of a controller. It takes no new work, and every worker finishes the work that
+//! it has. When the last worker has left, or the grace is over, the process may end.
 //!
 //! Work that waits for a worker goes on waiting, and ends with the controller. The drained workers
 //! join the next controller, wherever that is.
@@ -12,8 +12,8 @@ use crate::time::Time;
 use std::time::Duration;
 
 impl Controller {
-    /// Stops taking new work, and lets every worker finish what it has until `grace` is over.
-    /// [`Effect::AllowExit`] says when the process may end. It comes once.
+    /// Stops taking new work, and lets every worker finish the work that it has until `grace` is
+    /// over. [`Effect::AllowExit`] says when the process may end. This effect comes once.
     pub fn shut_down(&mut self, now: Time, grace: Duration, effects: &mut Vec<Effect>) {
         self.shutting_down = true;
         self.timers.insert((now + grace, Timer::ShutdownDeadline));

@@ -3,7 +3,7 @@
 //! A task is in `tasks` until it ends, and in the history after that. `end_task` removes it from
 //! `tasks`, so a task cannot end twice.
 //!
-//! What happens to a task while a worker has it is in `attempt.rs`; calls are in `call.rs`;
+//! `attempt.rs` decides about a task while a worker has it. Calls are in `call.rs`, and
 //! placement is in [`schedule`](crate::schedule).
 
 use super::object::missing_referent_error;

@@ -5,9 +5,9 @@
 //! work waits:
 //!
 //! - While there is no worker at all, it waits without end.
-//! - Otherwise it waits for [`Config::unknown_task_wait`](super::Config), and at most a
-//!   [tenth](LOOKS_PER_WAIT) of that or a [second](SHORTEST_PAUSE) longer. Then it fails with the
-//!   reason.
+//! - Otherwise it waits for [`Config::unknown_task_wait`](super::Config), and until the next check.
+//!   The checks are a [tenth](LOOKS_PER_WAIT) of that time apart, but at least a
+//!   [second](SHORTEST_PAUSE). Then the work fails with the reason.
 //! - An actor that was ready once goes on waiting.
 
 use super::actor::{ActorPhase, DeathCause};
@@ -18,7 +18,7 @@ use crate::schedule::{Demand, UnrunnableReason, Work};
 use crate::time::Time;
 use std::time::Duration;
 
-/// How many times the controller checks such work during `unknown_task_wait`.
+/// How many times the controller checks unrunnable work during `unknown_task_wait`.
 const LOOKS_PER_WAIT: u32 = 10;
 /// The shortest pause between two checks.
 const SHORTEST_PAUSE: Duration = Duration::from_secs(1);
@@ -67,16 +67,16 @@ impl Controller {
         self.unrunnable_since.retain(|demand, _| schedule.is_unknown(demand));
     }
 
-    /// Starts the checks of [`fail_unknown`](Controller::fail_unknown) if work waits that no worker
-    /// here could run, unless they run already.
+    /// Starts the checks of [`fail_unrunnable`](Controller::fail_unrunnable) if work waits that no
+    /// worker here could run, unless the checks run already.
     pub(super) fn plan_to_fail(&mut self, now: Time, effects: &mut Vec<Effect>) {
         if !self.fail_planned && !self.shutting_down && self.schedule.infeasible_shapes() > 0 {
             self.fail_unrunnable(now, effects);
         }
     }
 
-    /// Fails the work that has waited for too long for a worker that can run it, and sets the timer
-    /// for the next check while any such work waits.
+    /// Fails the work that has waited for too long for a worker that can run it. Sets the timer for
+    /// the next check while any work waits that no worker here could run.
     pub(super) fn fail_unrunnable(&mut self, now: Time, effects: &mut Vec<Effect>) {
         let before = std::mem::take(&mut self.unrunnable_since);
         let wait = self.config.unknown_task_wait;

@@ -6,7 +6,7 @@ use super::event::BlobId;
 use super::users::BlobUsers;
 use crate::slab::{Row, Slab};
 
-/// What a store knows about a blob.
+/// A blob as its object store knows it.
 #[derive(Debug)]
 pub(super) struct Entry {
     pub bytes: u64,

@@ -1,4 +1,5 @@
-//! Which work could ever run here, and why other work cannot, in words.
+//! Whether a worker here could ever run a demand, and if not, why, in words. Also lists the waiting
+//! work by its demands.
 
 use super::pool::{Pool, WorkerCapabilities};
 use super::shape::Demand;
@@ -24,7 +25,7 @@ pub enum UnrunnableReason {
     Version(String),
     /// The workers that provide it can start no executor for it.
     Start {
-        /// The runtime of which no executor starts.
+        /// The runtime whose executors do not start.
         runtime: String,
         /// The reason, in words.
         words: String,
@@ -102,8 +103,9 @@ impl Schedule {
         here.peek().is_some() && !here.any(|pool| pool.provides.can_run(key))
     }
 
-    /// Returns why no worker here can run this demand, however few resources it takes, if there are
-    /// workers and none can. Whether the workers take work at the moment does not matter.
+    /// Returns why no worker here can run this demand, however few resources it takes. Returns
+    /// `None` if one can, or if there are no workers. Workers that take no work at the moment
+    /// count, too.
     pub fn why_unknown(&self, key: &Demand) -> Option<UnrunnableReason> {
         let here = || {
             let pools = self.pools.iter().filter(|pool| pool.members > 0);
@@ -147,8 +149,8 @@ impl Schedule {
         workers.peek().is_some() && workers.all(|worker| !worker.open)
     }
 
-    /// Returns the resources that this demand asks for and that no worker which could run it
-    /// offers.
+    /// Returns the resources of this demand that no worker offers. Only workers count that take
+    /// work now and could run the demand if it took no resources.
     fn offered_by_nobody<'a>(&self, key: &'a Demand) -> Vec<&'a str> {
         let serving = || {
             let open = self.workers.iter().flatten().filter(|worker| worker.open);
@@ -222,8 +224,8 @@ impl Schedule {
         self.by_key.get(key).is_some_and(|id| !self.shape(*id).queue.is_empty())
     }
 
-    /// Returns the pool of the workers that provide this. Makes one if there is none; an empty pool
-    /// is used again.
+    /// Returns the pool of the workers with these capabilities. Makes one if there is none; an
+    /// empty pool is used again.
     pub(super) fn pool_of(&mut self, provides: Arc<WorkerCapabilities>) -> usize {
         if let Some(pool) = self.pools.iter().position(|pool| pool.provides == provides) {
             return pool;

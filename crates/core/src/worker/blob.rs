@@ -3,8 +3,8 @@
 //!
 //! The blob of a result belongs to its executor until the worker reports the result. From then on
 //! the object store retains the blob, until the controller says that no holds are left. A blob of a
-//! result that is not reported belongs to no object. The store drops it when the executor's pin
-//! goes.
+//! result that is not reported belongs to no object. The store drops it when its executor does not
+//! own it any more.
 
 use super::{Effect, Worker};
 use crate::error::{Error, Ran};
@@ -19,9 +19,9 @@ impl Worker {
         }
     }
 
-    /// Forgets the blob of an object. There is one exception: this worker has recomputed the value
-    /// for a repeated call, and still waits for `Entrusted`. Then this `Forget` is about the
-    /// earlier blob.
+    /// Handles `Forget`: evicts the blob of an object. There is one exception: this worker has
+    /// recomputed the value for a repeated call, and still waits for `Entrusted`. Then the `Forget`
+    /// is about the earlier blob, and the new blob stays.
     pub(super) fn forget(&self, object: ObjectId, effects: &mut Vec<Effect>) {
         let call = |attempt| AttemptId { task: object.origin, attempt };
         let mut entrusting =
@@ -39,7 +39,7 @@ impl Worker {
         }
     }
 
-    /// Asks the controller for copies of a blob that the object store does not have.
+    /// Asks the controller which workers have a copy of a blob that this object store lacks.
     pub(super) fn data_missing(&self, object: ObjectId, effects: &mut Vec<Effect>) {
         if self.membership.is_open() {
             return effects.push(Effect::ToController(FromWorker::Locate { object }));

@@ -19,7 +19,7 @@ pub(super) enum Departure {
     Left(AfterDrain),
 }
 
-/// What a worker does after it has drained.
+/// The next step of a worker that has drained.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum AfterDrain {
     /// It leaves for good.

@@ -10,7 +10,7 @@ use crate::payload::{Payload, Value};
 use crate::spec::{ActorSpec, TaskSpec};
 use std::sync::Arc;
 
-/// An action for the shell. The shell does them in order.
+/// An action that the shell carries out. The shell keeps the order of the effects.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[allow(missing_docs)] // Of fields only: each variant's sentence names its own.
 pub enum Effect {
@@ -48,7 +48,7 @@ pub enum Effect {
     /// cancelled too.
     Interrupt { executor: ExecutorId, task: TaskId, alone: bool },
     /// Tell the executor how many items of this task or call were consumed in all. The executor
-    /// runs it, or is about to.
+    /// runs the task or call, or is about to.
     ReportConsumed { executor: ExecutorId, task: TaskId, count: u32 },
     /// Fail this task's wait for other tasks, since `limit` executors wait already. The error names
     /// the limit.
@@ -58,9 +58,9 @@ pub enum Effect {
     Kill { executor: ExecutorId },
     /// Retain the blob of this object in the object store, until `Forget`.
     Retain { object: ObjectId },
-    /// Release the blob of this object.
+    /// Evict the blob of this object.
     Forget { object: ObjectId },
-    /// Answer `DataMissing`: the copies of a blob, or the error why there are none.
+    /// Answer `DataMissing`: the copies of a blob, or an error that says why there are none.
     Located { object: ObjectId, copies: Result<Vec<CopyLocation>, Error> },
     /// Pull the blob of this object from one of these copies, or from where it was saved.
     Pull { object: ObjectId, from: Vec<CopyLocation> },

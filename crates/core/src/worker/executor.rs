@@ -1,4 +1,5 @@
-//! Executors. An idle executor is used again; a dead one takes its work with it.
+//! The executors of a worker: which executor runs which work, and when the worker starts one, uses
+//! it again or kills it. The attempts in an executor that dies are lost.
 
 use super::{Effect, Worker};
 use crate::error::Error;
@@ -37,8 +38,8 @@ pub(super) enum Occupant {
 }
 
 impl Worker {
-    /// Finds an executor for `occupant`: an idle one, a spare one, or a new one. Returns whether it
-    /// is ready.
+    /// Finds an executor for `occupant`: an idle one, a spare that is still starting, or a new one.
+    /// Also returns whether it is ready.
     pub(super) fn occupy(
         &mut self,
         occupant: Occupant,
@@ -100,8 +101,9 @@ impl Worker {
         }
     }
 
-    /// Makes an executor idle. If too many are idle, kills the one that has been idle for longest:
-    /// there may be no more work of its runtime.
+    /// Takes the occupant out of an executor. A ready executor is then idle, or is killed if it
+    /// serves only once or if the worker is leaving. If too many are idle, kills the one that has
+    /// been idle for longest: there may be no more work of its runtime.
     pub(super) fn vacate(&mut self, id: ExecutorId, effects: &mut Vec<Effect>) {
         let executor = self.executors.get_mut(&id).expect("it had an occupant");
         executor.occupant = Occupant::None;
@@ -201,7 +203,8 @@ impl Worker {
         }
     }
 
-    /// Returns what an executor runs, unless the executor was killed.
+    /// Returns the occupant of an executor. If the executor was killed or is gone, counts its
+    /// message as stale and returns `None`.
     pub(super) fn occupant(&mut self, id: ExecutorId) -> Occupant {
         let executor = self.executors.get(&id).filter(|executor| !executor.doomed);
         self.counters.stale += u64::from(executor.is_none());

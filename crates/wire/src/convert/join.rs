@@ -1,4 +1,5 @@
-//! Joining: the request and its answer.
+//! The request of a process to join, and the answer: between the types of [`crate::join`] and the
+//! generated types.
 
 use super::field::{millis, present, required, within};
 use super::ids::{cluster_id, cluster_id_bytes, session_id, session_id_bytes};

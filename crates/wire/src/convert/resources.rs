@@ -1,4 +1,5 @@
-//! Amounts of resources, and grants.
+//! Converts amounts of resources, and grants. An amount from the wire that is negative or too large
+//! is rejected.
 
 use super::field::required;
 use crate::v1;

@@ -69,7 +69,7 @@ impl Offer {
     }
 }
 
-/// What a receiver found.
+/// The result of a receive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Take {
     /// A value, which is now in the caller's place.

@@ -1,5 +1,5 @@
-//! Streams: which session gets and holds an item, how many items a worker learns were taken, and
-//! how lost items are recomputed.
+//! Streams: which session gets and holds an item, how a worker learns how many items were consumed,
+//! and how lost items are recomputed.
 
 use super::*;
 
@@ -156,7 +156,7 @@ fn a_stream_needs_room_one_result_and_somebody_to_take_its_items() {
         rig.submit(client, spec);
         let error = rig.ends(client, number).unwrap_err();
         assert!(matches!(error.kind(), ErrorKind::Invalid | ErrorKind::TooLarge), "{error}");
-        rig.effects.clear(); // A promise of more room.
+        rig.effects.clear(); // A grant of more credit.
     }
     let error = rig.submit_ownerless(stream(4)).unwrap_err();
     assert!(error.message().contains("a client that is connected"), "{error}");

@@ -1,4 +1,4 @@
-//! Actors and their callers.
+//! Calls of a worker's actors: their order, their callers, and their ends.
 
 use super::*;
 
@@ -199,7 +199,7 @@ fn data_that_a_repeated_call_made_is_not_forgotten_with_that_of_the_call_before(
     let effects = rig.take();
     assert_eq!(effects[0], Effect::Retain { object });
     assert!(matches!(effects[1], Effect::ToController(FromWorker::Entrust { .. })));
-    // The controller sent this before it heard of the new blob. It is about a copy that was pulled.
+    // The controller sent this before it heard of the new blob. So it is about an earlier blob.
     rig.controller_says(ToWorker::Forget { object });
     assert_eq!(rig.take(), []);
     let other = ObjectId::of(task_id(2), 0);

@@ -1,4 +1,4 @@
-//! Messages between clients and the controller.
+//! Messages between clients and the controller: `core`'s types to the generated types and back.
 
 use super::worker::{copies, located};
 use super::{cancel_task, decode_cancel_mode, misplaced};

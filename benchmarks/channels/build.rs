@@ -1,5 +1,6 @@
-//! Builds the compiler's version and the commit into the program. At run time both
-//! could be of a later state of the tree than the measured code.
+//! Compiles the C code of the C ABI shapes, unless the build is without metrics. Records the
+//! compiler's version and the commit in the program: at run time the tree may be in a later
+//! state than the measured code.
 
 use std::process::Command;
 

@@ -1,15 +1,18 @@
-//! Compiles the protocol of the gRPC rivals, and builds the compiler's version and the commit into
-//! the program. At run time both could be of a later state of the tree than the measured code.
+//! Compiles the protocol of the gRPC rivals. Records the compiler's version and the commit in the
+//! program: at run time the tree may be in a later state than the measured code.
 
 use std::error::Error;
 use std::process::Command;
 
-/// The measured sources. Only changes here mark the commit as changed.
-const SOURCES: [&str; 6] = [
+/// All sources that the measured programs are built from. Only changes here mark the commit as
+/// changed.
+const SOURCES: [&str; 8] = [
     "../../crates/channel",
     "../../crates/core",
     "../../crates/marline",
+    "../../crates/objects",
     "../../crates/runtime",
+    "../../crates/wire",
     "../../proto",
     ".",
 ];

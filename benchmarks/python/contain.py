@@ -5,8 +5,8 @@ namespaces nobody can reach its listeners. When the first process of the namespa
 kills all others.
 
 `command_prefix` returns the words to put before a command. As a program, this file is the first
-process of the namespaces, and runs the command. Every contestant is isolated where that is
-possible. Ray is not measured where it is not.
+process of the namespaces, and runs the command. Every contestant is isolated if the machine allows
+it. If it does not, the others run without isolation, and Ray is not measured.
 """
 
 from __future__ import annotations

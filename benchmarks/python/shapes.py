@@ -1,6 +1,6 @@
 """Measures one runtime. `python shapes.py marline --out FILE`, or `ray`
 
-Both run the same code: only the import differs. What only Marline has comes last.
+Both run the same code: only the import differs. The shapes that only Marline runs come last.
 """
 
 from __future__ import annotations
@@ -152,8 +152,8 @@ def beside_the_floor(recorder: figures.FigureRecorder) -> None:
         end.end()
 
 
-def only_here(recorder: figures.FigureRecorder) -> None:
-    """Measures what Ray has no counterpart of, or would need minutes for."""
+def only_marline(recorder: figures.FigureRecorder) -> None:
+    """Measures shapes without a rival: Ray has no `map`, and needs about a minute for 100 actors."""
     recorder.many("actors 100", create, 100)
     recorder.many("map", mapped, 200_000)
 
@@ -184,7 +184,7 @@ def main() -> None:
         for shape in (footprint.take, one_task_or_many, one_call_or_many, lives_of_actors, objects):
             shape(recorder)
         if options.api == "marline":
-            only_here(recorder)
+            only_marline(recorder)
     figures.write(options.out, getattr(api, "__version__", "of this commit"), recorder.figures)
     api.shutdown()
 

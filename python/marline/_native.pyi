@@ -75,7 +75,7 @@ class ObjectRef:
         """Returns the object's id as text, as logs and the command line show it."""
 
     def task_id(self) -> str:
-        """Returns the id of the task or call that makes the value."""
+        """Returns the id of the task or call that makes the value, or the id made for a put."""
 
     def done(self) -> bool:
         """Returns whether the value, or its error, has come."""
@@ -271,7 +271,7 @@ class ActorOptions:
 
 @final
 class Completions:
-    """The queue of one event loop: the tokens of what has come."""
+    """The queue of one waiter: the tokens of the values, items and ends that have arrived."""
 
     def __new__(cls) -> Completions: ...
     def fileno(self) -> int: ...
@@ -302,9 +302,9 @@ class CodeScope:
         """Cancels submitted work that has not ended, and all work that is submitted in it later."""
 
     def stop(self) -> None:
-        """Cancels submitted work, if the task was cancelled together with it.
+        """Cancels submitted work that has not ended, if the task's cancel includes that work.
 
-        Later work goes on.
+        Work that is submitted later goes on.
         """
 
     def wait(self, timeout: float) -> int:
@@ -341,7 +341,7 @@ class RunningWork:
 
 @final
 class ErrorParts:
-    """An error, of which an exception is made."""
+    """The parts of an error, from which Python makes the exception."""
 
     @property
     def kind(self) -> str: ...

@@ -14,7 +14,7 @@ pub fn shapes() -> Vec<Shape> {
 #[cfg(feature = "metrics")]
 pub fn shapes() -> Vec<Shape> {
     use crate::channel::{Capacity, Ends};
-    use crate::context::Tasks;
+    use crate::context::TaskRuntime;
     use crate::rivals::Marline;
     use crate::shapes::stream::{tasks, threads};
 
@@ -24,7 +24,7 @@ pub fn shapes() -> Vec<Shape> {
         vec![
             measured(|count| marline_bench_coroutines(count)),
             from_rust(tasks::<u64, Marline>(
-                Tasks::CurrentThread,
+                TaskRuntime::CurrentThread,
                 Capacity::Bounded(0),
                 Ends::SINGLE,
             )),

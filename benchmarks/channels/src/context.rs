@@ -9,26 +9,27 @@ use std::thread;
 use std::time::{Duration, Instant};
 use tokio::runtime::{Builder, Runtime};
 
+/// The tokio runtime that the tasks of a run use.
 #[derive(Clone, Copy, PartialEq)]
-pub enum Tasks {
+pub enum TaskRuntime {
     CurrentThread,
     TwoWorkers,
 }
 
-impl Tasks {
-    pub const ALL: [Tasks; 2] = [Tasks::CurrentThread, Tasks::TwoWorkers];
+impl TaskRuntime {
+    pub const ALL: [TaskRuntime; 2] = [TaskRuntime::CurrentThread, TaskRuntime::TwoWorkers];
 
     pub fn name(self) -> &'static str {
         match self {
-            Tasks::CurrentThread => "current-thread",
-            Tasks::TwoWorkers => "two-workers",
+            TaskRuntime::CurrentThread => "current-thread",
+            TaskRuntime::TwoWorkers => "two-workers",
         }
     }
 
     fn runtime(self) -> Runtime {
         let runtime = match self {
-            Tasks::CurrentThread => Builder::new_current_thread().build(),
-            Tasks::TwoWorkers => Builder::new_multi_thread().worker_threads(2).build(),
+            TaskRuntime::CurrentThread => Builder::new_current_thread().build(),
+            TaskRuntime::TwoWorkers => Builder::new_multi_thread().worker_threads(2).build(),
         };
         runtime.expect("a tokio runtime starts")
     }
@@ -50,7 +51,7 @@ pub struct Finish {
     pub received: u64,
 }
 
-pub fn run_tasks<S, R>(tasks: Tasks, senders: Vec<S>, receivers: Vec<R>) -> Finish
+pub fn run_tasks<S, R>(tasks: TaskRuntime, senders: Vec<S>, receivers: Vec<R>) -> Finish
 where
     S: Future<Output = u64> + Send + 'static,
     R: Future<Output = u64> + Send + 'static,

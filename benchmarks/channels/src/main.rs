@@ -57,7 +57,8 @@ fn list() {
     }
 }
 
-/// Runs the comparison. Returns whether ours hung nowhere and lost nothing.
+/// Runs the comparison. Returns false if a channel of Marline hung, crashed, lost a message, or
+/// doubled one.
 fn compare(settings: &Settings) -> Result<bool, String> {
     let load_before = machine::load();
     let measured = tournament::play(shapes::all(), settings);

@@ -52,7 +52,8 @@
  *     ENOTSUP      this kind of channel cannot do that
  *     EMSGSIZE     too large for the space given
  *     ENOMEM       out of memory or handles
- *     EIO          a bug in the library, which has printed the place on stderr
+ *     EIO          a bug in the library, which has printed the place on stderr, or in a function
+ *                  that the program passed
  *
  * HANDLES (marline_channel_t and the like) are numbers. No handle is 0, and none is given out
  * twice. Using a handle after its destroy, destroying it twice, or using it as another sort of
@@ -99,7 +100,7 @@ enum marline_kind {
     MARLINE_KIND_CONFLATED = 4,
 };
 
-// What the elements of a channel are.
+// The form in which a channel carries its elements.
 enum marline_mode {
     // element_size bytes, copied in and out: marline_send, marline_recv.
     MARLINE_MODE_COPY = 0,
@@ -110,7 +111,7 @@ enum marline_mode {
     MARLINE_MODE_DESCRIPTOR = 2,
 };
 
-// What a bounded channel does with an element it has no room for.
+// How a bounded channel treats an element that it has no room for.
 enum marline_overflow {
     // The send waits.
     MARLINE_OVERFLOW_BLOCK = 0,
@@ -127,7 +128,7 @@ enum marline_channel_flag {
     MARLINE_CHANNEL_FLAG_INTERRUPTIBLE = 1,
 };
 
-// What a channel can do.
+// The abilities of a channel.
 enum marline_capability {
     // marline_send and marline_recv.
     MARLINE_CAPABILITY_COPY = 1,

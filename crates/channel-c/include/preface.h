@@ -52,7 +52,8 @@
  *     ENOTSUP      this kind of channel cannot do that
  *     EMSGSIZE     too large for the space given
  *     ENOMEM       out of memory or handles
- *     EIO          a bug in the library, which has printed the place on stderr
+ *     EIO          a bug in the library, which has printed the place on stderr, or in a function
+ *                  that the program passed
  *
  * HANDLES (marline_channel_t and the like) are numbers. No handle is 0, and none is given out
  * twice. Using a handle after its destroy, destroying it twice, or using it as another sort of

@@ -1,5 +1,5 @@
-//! Return codes: 0, or a negative errno, one for each thing that a caller may do differently. Only
-//! here the error kinds of `marline-channel` become numbers.
+//! Return codes: 0, or a negative errno, one for each thing that a caller may do differently. The
+//! conversions from the errors of `marline-channel` are here; a select overrides two of them.
 
 use std::ffi::{CStr, c_char, c_int};
 
@@ -87,7 +87,7 @@ fn sentence(code: c_int) -> &'static CStr {
         libc::ENOTSUP => c"this kind of channel cannot do that",
         libc::EMSGSIZE => c"too large for the space given",
         libc::ENOMEM => c"out of memory or handles",
-        libc::EIO => c"internal error: please report it",
+        libc::EIO => c"internal error: a bug in marline, or in a function that the program passed",
         _ => c"not a return code of marline",
     }
 }

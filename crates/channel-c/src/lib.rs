@@ -42,7 +42,7 @@ mod options;
 mod channel;
 
 mod blocking;
-mod recent;
+mod recent_channels;
 mod token;
 
 mod copy;

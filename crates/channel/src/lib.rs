@@ -2,10 +2,10 @@
 //!
 //! Seven kinds with one set of rules: [`rendezvous`], [`bounded`], [`unbounded`], [`conflated`]
 //! (many senders, many receivers, each value to one), [`oneshot`](oneshot()),
-//! [`broadcast`](broadcast()) and [`watch`](watch()). Every operation is one object with several
-//! endings: `.await` it on any runtime, or `.wait()` on a thread, with an optional deadline and
-//! cancel token. Threads and tasks can share one channel. [`Select`] waits for the first of any
-//! mix of sends and receives.
+//! [`broadcast`](broadcast()) and [`watch`](watch()). Each operation that may wait is one object
+//! with several endings: `.await` it on any runtime, or `.wait()` on a thread, with an optional
+//! deadline and cancel token. Threads and tasks can share one channel. [`Select`] waits for the
+//! first of any mix of sends and receives.
 //!
 //! The crate promises:
 //! - Dropping a pending receive or select at any moment loses no message and no wake-up.

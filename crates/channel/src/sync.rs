@@ -1,8 +1,9 @@
 //! The switch between the real primitives and the model checker's (`--cfg marline_model`).
 //!
 //! The other modules are the same source in both builds, except for the lock (`lock.rs`) and one
-//! line of `queue/node.rs`. [`broken`] names a step of the protocol that a model run can leave
-//! out, to show that the models would notice. Outside the model checker it is the constant `false`.
+//! line of `queue/node.rs`. A model run can leave out a step of the protocol, to show that the
+//! models would notice: then [`broken`] returns `true` for that step. Outside the model checker
+//! `broken` always returns `false`.
 
 #[cfg(not(marline_model))]
 pub(crate) use std::sync::{

@@ -29,8 +29,8 @@ pub struct Args {
     #[arg(long, global = true, env = "MARLINE_CONFIG", value_name = "FILE", help_heading = CLUSTER)]
     pub config: Option<PathBuf>,
 
-    /// Log what this process does to standard error: off, error, warn, info, debug or trace; or the
-    /// levels of parts, as in info,net=debug.
+    /// Log the work of this process on standard error. LEVEL is off, error, warn, info, debug or
+    /// trace, or gives levels to parts, as in info,net=debug.
     #[arg(long, global = true, env = LOG_VARIABLE, value_name = "LEVEL", help_heading = CLUSTER)]
     pub log: Option<LogFilter>,
 
@@ -145,8 +145,8 @@ Examples:
   marline tasks --state pending --state running
   marline --json tasks --limit 1000
 
-WHY says why a task waits, or how it failed. Calls that go directly to an actor are listed once they
-have ended. Next: `marline logs ID` prints a task's output, `marline cancel ID` stops it.";
+WHY says why a task waits, or how it failed. A call that goes directly to an actor is listed only
+after it has ended. Next: `marline logs ID` prints a task's output, `marline cancel ID` stops it.";
 
 const ACTORS_HELP: &str = "\
 Examples:
@@ -179,8 +179,10 @@ Examples:
   marline workers                          list the workers and their ids
   marline drain 01a1e0b7-2475-7430-bfcc-b95c3f68cfa3 --grace 5m
 
-The worker takes no new work. Work that has not ended after --grace runs elsewhere, from its
-beginning. Next: `marline workers` shows that the worker is draining, or no longer lists it.";
+The worker takes no new work. After --grace, its unfinished tasks run elsewhere, from their
+beginning. Its actors restart elsewhere, and calls that still run fail unless max_task_retries lets
+Marline repeat them. Next: `marline workers` shows that the worker is draining, or no longer lists
+it.";
 
 const CANCEL_HELP: &str = "\
 Examples:
@@ -214,9 +216,10 @@ Examples:
   grpcurl -plaintext -H \"authorization: Bearer $(marline token)\" 127.0.0.1:7420 \\
       marline.v1.Control/ClusterResources
 
-The printed token is good at this cluster's controller and workers, until the controller restarts.
-gRPC does not prove the server: a program that listens at the controller's address can use the token
-for 60 s. The cluster's own token is never sent. Next: docs/protocol.md describes the services.";
+The printed token is good for 60 s at this cluster's controller and workers, and ends earlier if the
+controller restarts. gRPC does not prove the server: a program that listens at the controller's
+address can use the token until then. The cluster's own token is never sent. Next: docs/protocol.md
+describes the services.";
 
 const COMPLETIONS_HELP: &str = "\
 Examples:

@@ -10,9 +10,9 @@ use crate::printer::unless_unread;
 use clap::error::{ContextKind, ContextValue};
 use clap::parser::ValueSource;
 use clap::{Arg, ArgMatches, Command, CommandFactory, FromArgMatches, Id};
+use marline_runtime::cluster_record::{self, ClusterRecord, read_token};
 use marline_runtime::control::Control;
 use marline_runtime::core::error::ErrorKind;
-use marline_runtime::record::{self, ClusterRecord, read_token};
 use std::ffi::{OsStr, OsString};
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -292,7 +292,7 @@ impl ClusterEndpoint {
                 let token = Some(read_token(file)?.into());
                 return Ok(ClusterEndpoint { address: address.into(), token });
             }
-            return match record::list_clusters().unwrap_or_default().at(address) {
+            return match cluster_record::list_clusters().unwrap_or_default().at(address) {
                 // Another program may have the same port on another address of this machine, and
                 // must not get this cluster's token. So the command speaks to the address in the
                 // cluster's own record.
@@ -302,7 +302,7 @@ impl ClusterEndpoint {
                 None => Ok(ClusterEndpoint { address: address.into(), token: None }),
             };
         }
-        let only = record::only_cluster().map_err(|error| {
+        let only = cluster_record::only_cluster().map_err(|error| {
             // Only for these two kinds does an address help.
             let helps = matches!(error.kind(), ErrorKind::Invalid | ErrorKind::Unavailable);
             let mut failure = Failure::from(error);

@@ -14,7 +14,7 @@
 //! - `effect.rs`: what the controller asks of its shell.
 //! - `session.rs`: membership: opening, pinging and ending sessions.
 //! - `inbox.rs`: passes each message of a client or a worker to the module that decides about it.
-//! - `control.rs`: requests of callers that have no link.
+//! - `unlinked.rs`: requests of callers that have no link.
 //! - `worker.rs`: workers: joining, suspicion, draining, loss.
 //! - `task.rs`: tasks: submission, dispatch, cancellation, and their one end.
 //! - `attempt.rs`: attempts: assignment, start, end, refusal, loss, retries.
@@ -45,7 +45,6 @@ mod actor;
 mod attempt;
 mod call;
 mod check;
-mod control;
 mod copies;
 mod credit;
 mod cycle;
@@ -67,6 +66,7 @@ mod stream;
 mod task;
 #[cfg(test)]
 mod tests;
+mod unlinked;
 mod unrunnable;
 mod wait_reasons;
 mod worker;
@@ -420,7 +420,7 @@ impl Controller {
             match timer {
                 Timer::CheckSession(id, epoch) => self.check_session(now, id, epoch, effects),
                 Timer::Retry(task, attempt) => self.retry(now, task, attempt, effects),
-                Timer::Restart(actor, epoch) => self.restart_is_due(actor, epoch),
+                Timer::Restart(actor, epoch) => self.restart_delay_over(actor, epoch),
                 Timer::Reopen(id, epoch) => self.reopen(now, id, epoch),
                 Timer::ExpireResults => self.expire_results(now),
                 Timer::WarnUnplaced => self.warn(now, effects),

@@ -1,6 +1,8 @@
-//! Hash maps that iterate in the same order in every run, so that a simulation replays. The keys
-//! are ids that authenticated clients draw from a good random source, so the hash only has to be
-//! quick. Names that people choose are kept in ordered maps instead.
+//! Hash maps that iterate in the same order in every run, so that a simulation replays.
+//!
+//! The keys are ids, which authenticated clients draw from a good random source, numbers that this
+//! process counts, and demands of work (`Demand`), which contain names that people choose. So the
+//! hash is quick, and does not resist chosen keys. Maps by a name alone are ordered maps instead.
 
 use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasherDefault, Hasher};

@@ -155,9 +155,9 @@ pub struct Schedule {
     workers_to_fill: VecDeque<WorkerIndex>,
     /// Work that was withdrawn and is still in its queue.
     withdrawn: Set<Ticket>,
-    /// The highest number of queued work so far. New work gets the next higher one.
-    next_number: i64,
-    /// The lowest number of queued work so far. Work that waits again gets the next lower one.
+    /// The number of the newest queued work. New work gets the next higher one.
+    last_number: i64,
+    /// The number of the oldest queued work. Work that waits again gets the next lower one.
     first_number: i64,
     /// How much work waits in all queues.
     queued: usize,
@@ -260,7 +260,7 @@ impl Schedule {
         again: bool,
     ) -> Ticket {
         let shape = self.shape_of(key);
-        let number = if again { &mut self.first_number } else { &mut self.next_number };
+        let number = if again { &mut self.first_number } else { &mut self.last_number };
         *number += if again { -1 } else { 1 };
         let ticket = Ticket { shape, number: *number };
         let was_empty = self.shape(shape).queue.is_empty();
@@ -486,8 +486,9 @@ impl Schedule {
         id: ShapeId,
         change: impl FnOnce(&mut Occupancy),
     ) {
-        let worker =
-            self.workers[worker_index.0 as usize].as_mut().expect("a slot in use has a worker");
+        let worker = self.workers[worker_index.0 as usize]
+            .as_mut()
+            .expect("a worker index in use has a worker");
         let before = worker.shapes.get(&id).copied();
         let mut after = before.unwrap_or_default();
         change(&mut after);
@@ -623,11 +624,11 @@ impl Schedule {
     }
 
     fn worker(&self, worker_index: WorkerIndex) -> &PoolMember {
-        self.workers[worker_index.0 as usize].as_ref().expect("a slot in use has a worker")
+        self.workers[worker_index.0 as usize].as_ref().expect("a worker index in use has a worker")
     }
 
     fn worker_mut(&mut self, worker_index: WorkerIndex) -> &mut PoolMember {
-        self.workers[worker_index.0 as usize].as_mut().expect("a slot in use has a worker")
+        self.workers[worker_index.0 as usize].as_mut().expect("a worker index in use has a worker")
     }
 
     fn shape(&self, id: ShapeId) -> &Shape {

@@ -48,9 +48,9 @@ impl Drop for Hold {
 }
 
 impl Answer {
-    /// Returns the answer to a call, and the callback that gets its outcome and passes it on to
-    /// `tell`. If all handles of the caller are dropped by then, everything that the answer holds
-    /// is released.
+    /// Returns the answer to a call, and the callback for the call's outcome. The callback stores
+    /// the outcome in the answer, then passes the outcome on to `tell`. If the caller has dropped
+    /// every handle to the call before that, the callback also releases the answer's holds.
     pub fn of_call(
         client: &Client,
         call: TaskId,
@@ -86,7 +86,7 @@ impl Answer {
     }
 
     /// Returns a reference to the answer for other work, whether the answer has arrived or not. If
-    /// the session is over, the reference names an object that no longer exists.
+    /// the session is over, the reference names an object that the controller does not know.
     pub fn publish<T>(&self, client: &Client) -> ObjectRef<T> {
         let mut public = self.public.lock().expect("nothing panics under it");
         let hold = match public.take() {
@@ -102,7 +102,8 @@ impl Answer {
         ObjectRef::new(client.clone(), object)
     }
 
-    /// Tells the controller the value, or that it will come. The object is held.
+    /// Puts the answer's value as an object, or announces an object whose value comes later. Returns
+    /// the object's id, with a hold that the caller must release.
     fn make_public(&self, client: &marline_runtime::Client) -> Result<ObjectId, Error> {
         let came = match &*self.state() {
             State::Arrived { value: Ok(value), .. } => Some(value.clone()),

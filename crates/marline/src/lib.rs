@@ -28,8 +28,8 @@
 //! # Ok::<(), marline::Error>(())
 //! ```
 //!
-//! Functions and actors are registered by name in a [`Program`]. Arguments and results are plain
-//! data (anything that `serde` can encode), so that programs in other languages can call them.
+//! Functions and actors are registered by name in a [`Program`]. Programs in other languages can
+//! call them, since arguments and results are plain data: anything that `serde` can encode.
 //!
 //! - One process: [`Cluster`]. Several: [`Controller`], [`Worker`] and [`Client`]. With `marline
 //!   up`: [`Client::local`] and [`WorkerBuilder::run_local`].

@@ -6,8 +6,9 @@ use std::fmt;
 use std::marker::PhantomData;
 
 /// A reference to a value. As an argument of a task or call it stands for the value: the function
-/// gets the value itself. The value lives as long as its last reference, and as unfinished work
-/// that has one as an argument. Bytes that were read of it live on.
+/// gets the value itself. The value lives as long as any reference to it exists, and as long as any
+/// unfinished work has such a reference as an argument. `Bytes` that were read from the value stay
+/// valid after that.
 pub struct ObjectRef<T> {
     client: Client,
     id: ObjectId,

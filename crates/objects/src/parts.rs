@@ -60,7 +60,8 @@ impl Layout {
         Ok(())
     }
 
-    /// Fills the piece of a block of this layout that starts at `start`. Bytes between parts are 0.
+    /// Fills one piece of a block of this layout. The piece begins at `start` in the block. Sets
+    /// the bytes between parts to 0.
     pub fn fill_piece(&self, start: usize, piece: &mut [u8], parts: &[&[u8]]) {
         piece.fill(0);
         let head = head(parts);
@@ -87,8 +88,8 @@ fn head(parts: &[&[u8]]) -> Vec<u8> {
     lens.flat_map(|number| (number as u64).to_le_bytes()).collect()
 }
 
-/// Copies the overlap of a piece of a block, which starts at `start`, and bytes that start at
-/// `from`.
+/// Copies bytes into a piece of a block, where the two overlap. In the block, the piece begins at
+/// `start` and the bytes belong at `from`.
 fn copy_common(start: usize, piece: &mut [u8], from: usize, bytes: &[u8]) {
     let (first, end) = (start.max(from), (start + piece.len()).min(from + bytes.len()));
     if first < end {
@@ -139,13 +140,13 @@ mod tests {
     }
 
     #[test]
-    fn what_no_memory_could_hold_is_refused() {
+    fn lengths_that_no_memory_could_hold_are_rejected() {
         assert_eq!(Layout::of([usize::MAX, 1]), None);
         assert_eq!(Layout::of([isize::MAX as usize, 1]), None);
     }
 
     #[test]
-    fn nonsense_is_refused_and_nothing_is_read_that_is_not_there() {
+    fn a_malformed_layout_is_rejected_and_read_within_its_block() {
         let mut random = Random::new(3);
         for len in 0..200 {
             for _ in 0..50 {

@@ -1,6 +1,8 @@
-//! Answers for event loops. The thread that receives an answer queues its token and makes a
-//! descriptor readable. The event loop watches the descriptor and takes the tokens. So no thread of
-//! ours needs the interpreter to wake a loop. `marline/_concurrent/aio.py` is the other side.
+//! Answers for an event loop, or for the thread that settles futures of `concurrent.futures`. Each
+//! wait has a token: a number that the waiter chose. The thread that receives the answer queues the
+//! token and makes a descriptor readable. The waiter watches the descriptor and takes the tokens.
+//! So no thread of ours needs the interpreter to wake a waiter. `marline/_concurrent/aio.py` is the
+//! other side.
 
 use crate::executor::ItemSender;
 use crate::failure::to_python;
@@ -18,7 +20,7 @@ use rustix::event::{EventfdFlags, eventfd};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-/// The queue of one event loop: the tokens of the values, items and ends that have arrived.
+/// The queue of one waiter: the tokens of the values, items and ends that have arrived.
 #[pyclass(frozen, module = "marline._native")]
 pub struct Completions {
     queue: Arc<Queue>,

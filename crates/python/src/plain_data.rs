@@ -111,8 +111,8 @@ fn write_len<E: std::fmt::Debug>(
     Ok(())
 }
 
-/// Writes a dataclass as a map with the names of its fields. Fails for everything else: all other
-/// types were tried before.
+/// Writes a dataclass as a map with the names of its fields. Rejects a value of any other type: the
+/// caller has already tried all other types of plain data.
 fn write_dataclass(to: &mut Vec<u8>, value: &Bound<'_, PyAny>, depth: usize) -> PyResult<()> {
     let py = value.py();
     let is_type = value.is_instance_of::<PyType>();

@@ -1,5 +1,6 @@
-//! Scopes of user code: a task or call that runs, or a `with marline.scope():` block inside one. A
-//! scope knows the deadline of its task, and what its code submitted, so that it can be cancelled.
+//! Scopes of user code: a running task or call, or a `with marline.scope():` block in a task or a
+//! driver. A scope has the deadline of its task, if it is in one, and a list of the work that its
+//! code submitted, so that this work can be cancelled.
 //!
 //! `marline/_api/scopes.py` keeps the innermost scope in a context variable.
 
@@ -87,13 +88,13 @@ impl CodeScope {
         }
     }
 
-    /// Cancels submitted work that has not ended, and all work that is submitted in it later.
+    /// Cancels the submitted work that has not ended, and all work that this scope submits later.
     fn end(&self, py: Python<'_>) {
         py.detach(|| self.submitted.end());
     }
 
-    /// Cancels submitted work that has not ended, if the task was cancelled together with what it
-    /// submits. Work that is submitted later goes on.
+    /// Cancels the submitted work that has not ended, if the task was cancelled together with the
+    /// work that it submitted. Work that is submitted later goes on.
     fn stop(&self, py: Python<'_>) {
         if self.running.as_ref().is_some_and(Context::stops_what_it_submitted) {
             py.detach(|| self.submitted.cancel());

@@ -27,8 +27,8 @@ use marline_runtime::core::spec::ActorSpec;
 use marline_runtime::core::worker;
 use marline_runtime::{
     Client, Controller, ExecutorOptions, ForkServerOptions, ForkVersion, NoProgram,
-    ObjectStoreHandle, Setting, StderrForwarding, StoreOptions, WorkerOptions, executor_source,
-    new_actor_id, new_object_id, record,
+    ObjectStoreHandle, Setting, StderrForwarding, StoreOptions, WorkerOptions, cluster_record,
+    executor_source, new_actor_id, new_object_id,
 };
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::intern;
@@ -329,8 +329,8 @@ impl Session {
     ) -> PyResult<Option<(String, String)>> {
         let here = || {
             let cluster = match address {
-                None => Some(record::only_cluster()?),
-                Some(address) => record::list_clusters()?.at(address),
+                None => Some(cluster_record::only_cluster()?),
+                Some(address) => cluster_record::list_clusters()?.at(address),
             };
             let cluster = cluster.map(|found| Ok((found.nearest().to_owned(), found.token()?)));
             cluster.transpose()
@@ -543,5 +543,5 @@ impl Session {
 /// Removes the files that killed workers of this user have left.
 #[pyfunction]
 pub fn sweep() {
-    record::sweep();
+    cluster_record::sweep();
 }

@@ -9,11 +9,13 @@ use crate::session::SessionState;
 use marline_runtime::core::error::{Error, Ran};
 use marline_runtime::core::payload::Payload;
 use marline_runtime::{
-    BlockingWait, ItemProducer, LEND_AFTER, ObjectStoreHandle, WaitOutcome, wait_lending_cpu,
+    BlockingWait, Client, ItemProducer, LEND_AFTER, ObjectStoreHandle, WaitOutcome,
+    wait_lending_cpu,
 };
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use std::sync::mpsc::{self, RecvTimeoutError};
+use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -42,8 +44,8 @@ pub fn wait_for(
     wait_lending_cpu(|wait| wait_until(py, awaited, count, deadline, wait))
 }
 
-/// Waits until something has come. `then` registers the callback that it is passed, to run at that
-/// time. A task lends its CPU meanwhile; fails if too many tasks have lent theirs.
+/// Waits until the callback runs that this function passes to `then`. A task lends its CPU
+/// meanwhile. If too many tasks have lent theirs, the wait fails, unless `has_come` is true.
 pub fn wait_for_one(
     py: Python<'_>,
     has_come: impl Fn() -> bool,
@@ -90,8 +92,8 @@ pub fn wait_briefly(py: Python<'_>, awaited: &[Awaited<'_>], timeout: f64) -> Py
     }
 }
 
-/// Returns when a wait that starts now ends. Returns `None` without a limit, and for an invalid
-/// one.
+/// Returns the end of a wait that starts now. Returns `None` if the wait has no limit, or an
+/// invalid one.
 pub fn deadline(timeout: Option<f64>) -> Option<Instant> {
     let timeout = Duration::try_from_secs_f64(timeout?).ok()?;
     Instant::now().checked_add(timeout)
@@ -107,7 +109,7 @@ enum WaitStart {
 fn begin(awaited: &[Awaited<'_>], count: usize, timeout: Option<f64>) -> PyResult<WaitStart> {
     if let Some(timeout) = timeout.filter(|timeout| timeout.is_nan() || *timeout < 0.0) {
         return Err(PyValueError::new_err(format!(
-            "timeout is {timeout}: it is a number of seconds, 0 or more; None is no limit"
+            "timeout must be a number of seconds, 0 or more, or None for no limit; not {timeout}"
         )));
     }
     if come(awaited) >= count.min(awaited.len()) {
@@ -133,7 +135,7 @@ fn wait_until(
 ) -> PyResult<bool> {
     let wake = wait.waiter().clone();
     when(awaited.iter(), count.min(awaited.len()), move || wake.notify());
-    if !sleep_until_rung(py, deadline, wait)? {
+    if !sleep_until_notified(py, deadline, wait)? {
         return Ok(false);
     }
     match wait.error() {
@@ -152,10 +154,10 @@ fn sleep(
 ) -> PyResult<bool> {
     let wake = wait.waiter().clone();
     then(Box::new(move || wake.notify()));
-    sleep_until_rung(py, deadline, wait)
+    sleep_until_notified(py, deadline, wait)
 }
 
-fn sleep_until_rung(py: Python<'_>, deadline: Instant, wait: &BlockingWait) -> PyResult<bool> {
+fn sleep_until_notified(py: Python<'_>, deadline: Instant, wait: &BlockingWait) -> PyResult<bool> {
     loop {
         py.check_signals()?;
         let look = (Instant::now() + LOOK_EVERY).min(deadline);
@@ -203,7 +205,8 @@ pub fn check_local_copies(py: Python<'_>, awaited: &[Awaited<'_>], count: usize)
 const LOOKS_AT_A_TIME: usize = 4096;
 
 /// Returns a payload with its data, wherever the data is; fails with a timeout after `deadline`.
-/// Handles signals. A task lends its CPU if it waits longer than [`BRIEFLY`].
+/// Handles signals. A task lends its CPU: at once if this node has no object store, otherwise if
+/// the wait is longer than [`BRIEFLY`].
 pub fn open(
     py: Python<'_>,
     session: &SessionState,
@@ -213,8 +216,48 @@ pub fn open(
     let client = session.client().map_err(|error| to_python(py, &error))?;
     client.with_objects(|objects| match objects {
         Some(objects) => open_from(py, objects, payload, deadline),
-        None => py.detach(|| client.load(payload)).map_err(|error| to_python(py, &error)),
+        None => pull(py, client, payload, deadline),
     })
+}
+
+/// Pulls the data of a payload into this process, on a thread of the client. If the wait ends
+/// early, the pull goes on, and a later call shares it.
+fn pull(
+    py: Python<'_>,
+    client: &Client,
+    payload: &Payload,
+    deadline: Option<Instant>,
+) -> PyResult<Payload> {
+    if payload.stored.is_none() {
+        return Ok(payload.clone());
+    }
+    let pulled = Arc::new(Mutex::new(None));
+    let take = || pulled.lock().expect("nothing panics under it").take();
+    let start = |wake: WakeCallback| {
+        let pulled = pulled.clone();
+        let tell = Box::new(move |data| {
+            *pulled.lock().expect("nothing panics under it") = Some(data);
+            wake();
+        });
+        client.load_with_callback(payload, tell);
+    };
+    let end = deadline.unwrap_or_else(|| Instant::now() + LONGEST);
+    wait_lending_cpu(|wait| {
+        sleep(py, start, end, wait)?;
+        let data: Option<Result<Payload, Error>> = take();
+        data.unwrap_or_else(|| Err(wait.error().unwrap_or_else(|| late(None))))
+            .map_err(|error| to_python(py, &error))
+    })
+}
+
+/// Returns the error for data that has not arrived by the deadline of a wait.
+fn late(lack_of_room: Option<Error>) -> Error {
+    let words = "the value exists, but its data did not arrive in time";
+    let words = match lack_of_room {
+        Some(lack) => format!("{words}: {}", lack.message()),
+        None => format!("{words}; it may still arrive"),
+    };
+    Error::timeout(words).ran(Ran::Maybe)
 }
 
 fn open_from(
@@ -242,12 +285,7 @@ fn open_from(
                 return Err(raise(error));
             }
             if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
-                let words = match py.detach(|| objects.lack_of_room()) {
-                    Some(lack) => format!("its data did not arrive in time: {}", lack.message()),
-                    None => "its data did not arrive in time; it may still arrive".into(),
-                };
-                let words = format!("the value exists, but {words}");
-                return Err(raise(Error::timeout(words).ran(Ran::Maybe)));
+                return Err(raise(late(py.detach(|| objects.lack_of_room()))));
             }
         }
     })
@@ -268,7 +306,8 @@ pub fn interruptible<R: Send + 'static>(
     let work = move || drop(result_sender.send(work()));
     thread::Builder::new().name("marline-wait".into()).spawn(work)?;
     loop {
-        // Only this thread receives, whichever thread has the interpreter's lock meanwhile.
+        // `&mut`: a `Receiver` cannot be shared between threads, and `detach` takes a closure that
+        // another thread could run.
         let result_receiver = &mut result_receiver;
         match py.detach(move || result_receiver.recv_timeout(SIGNALS_EVERY)) {
             Ok(result) => return Ok(result),

@@ -14,6 +14,7 @@
 mod client;
 mod clock;
 mod cluster;
+pub mod cluster_record;
 pub mod control;
 mod executor;
 mod net;
@@ -22,7 +23,6 @@ mod object_store;
 mod per_process;
 mod process;
 mod process_identity;
-pub mod record;
 pub mod runtime_log;
 mod signal;
 mod stream;

@@ -123,12 +123,12 @@ struct ObjectStoreState {
     copied: Map<BlobId, DataVersion>,
     requests: Map<RequestId, PendingRequest>,
     peers: Map<ProcessId, ProcessConnection>,
-    /// The objects that the store looks for elsewhere, and for which requests.
+    /// The objects that the store looks for on other nodes, each with the requests waiting for it.
     missing: Map<ObjectId, MissingObject>,
     pulls: Pulls,
     saving: DurableSaves,
-    /// The uploads of clients elsewhere that the cluster does not retain yet, and who is notified
-    /// when it does.
+    /// Uploads of clients elsewhere that the cluster does not retain yet. The sender of each is
+    /// notified when the cluster retains the upload.
     sent: Map<ObjectId, oneshot::Sender<()>>,
     /// The credentials for connections to other nodes.
     secret: Credentials,
@@ -197,17 +197,17 @@ enum DeferredAction {
     Read(oneshot::Sender<Result<Pinned, Error>>, Result<GrantedBlob, Error>),
     DeliverToWorker(worker::Event),
     /// Look for the data of an object again after a pause.
-    AskLater(ObjectId, Duration),
-    /// Drop the received pieces of an object, if no more have arrived by then.
-    LetGoLater(ObjectId, Option<Session>, Duration),
+    LookUpLater(ObjectId, Duration),
+    /// Drop the received pieces of an object, unless more arrive within this time.
+    DropPiecesLater(ObjectId, Option<Session>, Duration),
     /// Report that the cluster retains an upload.
-    Kept(oneshot::Sender<()>),
-    /// The time of the next due event may have changed.
-    Due,
+    UploadRetained(oneshot::Sender<()>),
+    /// Wake the timer: the time of the next due event may have changed.
+    WakeTimer,
     /// Return unused memory to the system.
     TrimMemory,
     /// Return the memory of a removed segment to the system.
-    Gone(RemovedSegment),
+    ReturnSegment(RemovedSegment),
 }
 
 impl ObjectStore {
@@ -306,14 +306,14 @@ impl ObjectStore {
                     node.deliver_executor_event(*worker, event);
                 }
             }
-            DeferredAction::AskLater(object, pause) => {
+            DeferredAction::LookUpLater(object, pause) => {
                 self.later(pause, move |state, now| state.ask_again(now, object));
             }
-            DeferredAction::LetGoLater(object, session, time) => {
+            DeferredAction::DropPiecesLater(object, session, time) => {
                 self.later(time, move |state, now| state.let_go_of_old(now, object, session));
             }
-            DeferredAction::Kept(to) => drop(to.send(())),
-            DeferredAction::Due => {
+            DeferredAction::UploadRetained(to) => drop(to.send(())),
+            DeferredAction::WakeTimer => {
                 self.0.timer.get_or_init(|| drop(io().spawn(keep_time(Arc::downgrade(&self.0)))));
                 self.0.due.notify_one();
             }
@@ -322,7 +322,7 @@ impl ObjectStore {
                 // This takes a while. Memory that the system does not take is simply used again.
                 io().spawn_blocking(move || drop(arena.trim()));
             }
-            DeferredAction::Gone(gone) => {
+            DeferredAction::ReturnSegment(gone) => {
                 let store = self.clone();
                 io().spawn_blocking(move || {
                     store.0.windows.remove(gone.number);
@@ -353,8 +353,8 @@ impl ObjectStore {
         });
     }
 
-    /// Sets the session of the worker, or ends it. Without a session the store retains nothing for
-    /// the cluster, and readers wait for the next session.
+    /// Sets the session of the worker; `None` ends it. Without a session the store retains nothing
+    /// for the cluster, and readers wait for the next session, as long as a lookup may take.
     pub fn set_session(&self, session: Option<Session>) {
         self.enter(|state, now| {
             if session.is_none() && state.worker.is_some() {
@@ -380,8 +380,8 @@ impl ObjectStore {
         self.enter(|state, now| state.evict(now, object));
     }
 
-    /// Ends the maker's ownership of a blob, after the worker has handled the answer for which it
-    /// was made. Without the cluster to retain it, the blob then has no owner.
+    /// Ends the maker's ownership of a blob, after the worker has handled the answer that the blob
+    /// was made for. Unless the cluster retains the blob, the blob then has no owner.
     pub fn disown(&self, object: ObjectId) {
         self.enter(|state, now| state.disown(now, object));
     }
@@ -474,7 +474,7 @@ impl ObjectStore {
     }
 
     /// Returns the data of an object, and its version, to send it to another node. If the data is
-    /// not here, reports it as lost: the controller believed that it is.
+    /// not here, reports it as lost: the controller believed that this store has it.
     pub fn read_to_send(&self, object: ObjectId) -> Result<(View, DataVersion), Error> {
         let read = self.read_with_blob(object);
         self.enter(|state, _| match read {
@@ -571,7 +571,8 @@ async fn keep_time(store: Weak<ObjectStoreShared>) {
     }
 }
 
-/// Returns the report that this store does not have data that the controller believes it has.
+/// Returns the event that reports data as lost: the controller believes that it is in this store,
+/// and it is not.
 fn lost(object: ObjectId) -> worker::Event {
     let error = Error::internal(format!(
         "the data of {object} is not in the store that the controller named"

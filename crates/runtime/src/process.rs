@@ -479,7 +479,7 @@ impl ExecutorOptions {
 /// The soft limit of open files that a worker asks for: enough for about ten thousand executors.
 const MAX_DESCRIPTORS: u64 = 65_536;
 
-/// Raises the soft limit of open files. Each executor process takes six descriptors, and many
+/// Raises the soft limit of open files. Each executor process takes seven descriptors, and many
 /// systems allow 1,024 unless a process asks for more. If the kernel allows no more, executors that
 /// find no free descriptor are refused for the time being.
 fn allow_descriptors() {

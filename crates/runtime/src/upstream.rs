@@ -4,8 +4,8 @@
 //! missing part in the [records](crate::record) of this machine each time it joins: the next
 //! controller is another process, with another socket and another token.
 
+use crate::cluster_record::{self, ClusterRecord, read_token};
 use crate::net::credentials::Token;
-use crate::record::{self, ClusterRecord, read_token};
 use marline_core::error::{Error, Ran};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -82,7 +82,7 @@ impl Upstream {
         match self {
             Upstream::At { address, token } => Ok(FoundController::at(address, token.clone())),
             Upstream::Named { address } => {
-                match (record::list_clusters().unwrap_or_default().at(address), before) {
+                match (cluster_record::list_clusters().unwrap_or_default().at(address), before) {
                     // The address that the user named is dialled, even if a socket of this machine
                     // is nearer. The process may be in another network namespace, or its user may
                     // want the network in between.
@@ -99,9 +99,10 @@ impl Upstream {
                     }
                 }
             }
-            Upstream::Here { token } => {
-                FoundController::recorded(record::list_clusters()?.only_cluster(before)?, token)
-            }
+            Upstream::Here { token } => FoundController::recorded(
+                cluster_record::list_clusters()?.only_cluster(before)?,
+                token,
+            ),
         }
     }
 

@@ -23,7 +23,8 @@ const NOBODY: &str = "00000000-0000-0000-0000-000000000001";
 /// In milliseconds: long enough for every wait in this file.
 const LONG: u64 = 60_000;
 
-/// Each story is a test of its own. The last test runs them all, and checks that none is missing.
+/// Each story is a test of its own. The last test runs all stories, and checks that together they
+/// met every operation and error that docs/protocol.md lists.
 macro_rules! stories {
     ($($story:ident)+) => {
         mod each {
@@ -38,7 +39,7 @@ stories! {
     a_session_without_keep_alive_is_over_and_its_tasks_with_it
     sessions_beyond_their_limit_are_refused
     tasks_are_submitted_waited_for_and_answered
-    what_has_not_ended_or_never_was_has_no_result
+    tasks_that_have_not_ended_or_never_existed_have_no_result
     tasks_are_cancelled
     tasks_are_waited_for_in_part_and_for_a_time
     tasks_are_listed
@@ -55,7 +56,7 @@ stories! {
 
 fn pages_are_bounded(client: &ReflectionClient, operation: &str) {
     let words =
-        client.refused(operation, json!({"limit": 1001}), Code::ResourceExhausted, "TooLarge");
+        client.fails_with(operation, json!({"limit": 1001}), Code::ResourceExhausted, "TooLarge");
     assert!(words.contains("the limit is 1000 (MAX_PAGE)"), "{words}");
 }
 
@@ -96,19 +97,20 @@ fn sessions_are_opened_kept_and_closed() {
     assert_eq!(client.ok("KeepAlive", json!({"session": session}))["lease_ms"], 30_000);
     client.ok("CloseSession", json!({"session": session}));
     for operation in ["KeepAlive", "CloseSession"] {
-        let words = client.refused(operation, json!({"session": session}), Code::Aborted, "Fenced");
+        let words =
+            client.fails_with(operation, json!({"session": session}), Code::Aborted, "Fenced");
         assert!(words.contains(session["id"].as_str().unwrap()), "{words}");
-        client.refused(operation, json!({}), Code::InvalidArgument, "Invalid");
+        client.fails_with(operation, json!({}), Code::InvalidArgument, "Invalid");
         let unknown = json!({"session": {"id": NOBODY, "epoch": 1}});
-        client.refused(operation, unknown, Code::Aborted, "Fenced");
+        client.fails_with(operation, unknown, Code::Aborted, "Fenced");
     }
     let worker = client.ok("ListWorkers", json!({}))["workers"][0]["worker_id"].clone();
     let taken = json!({"session_id": worker});
-    client.refused("OpenSession", taken, Code::AlreadyExists, "AlreadyExists");
+    client.fails_with("OpenSession", taken, Code::AlreadyExists, "AlreadyExists");
     let malformed = json!({"session_id": "seven"});
-    client.refused("OpenSession", malformed, Code::InvalidArgument, "Invalid");
+    client.fails_with("OpenSession", malformed, Code::InvalidArgument, "Invalid");
     let later = json!({"protocol": "2"});
-    client.refused("OpenSession", later, Code::FailedPrecondition, "Incompatible");
+    client.fails_with("OpenSession", later, Code::FailedPrecondition, "Incompatible");
 }
 
 fn a_session_without_keep_alive_is_over_and_its_tasks_with_it() {
@@ -121,14 +123,14 @@ fn a_session_without_keep_alive_is_over_and_its_tasks_with_it() {
     let task = client.ok("SubmitTask", request)["task_id"].clone();
     ended(client, &task);
     assert_eq!(state(client, &task), "TASK_STATE_CANCELLED");
-    client.refused("KeepAlive", json!({"session": session}), Code::Aborted, "Fenced");
+    client.fails_with("KeepAlive", json!({"session": session}), Code::Aborted, "Fenced");
 }
 
 fn sessions_beyond_their_limit_are_refused() {
     let world = alone(Config { max_unlinked_sessions: 1, ..Config::default() });
     world.client.ok("OpenSession", json!({}));
     let words =
-        world.client.refused("OpenSession", json!({}), Code::ResourceExhausted, "Exhausted");
+        world.client.fails_with("OpenSession", json!({}), Code::ResourceExhausted, "Exhausted");
     assert!(words.contains("max_unlinked_sessions"), "{words}");
 }
 
@@ -153,7 +155,7 @@ fn tasks_are_submitted_waited_for_and_answered() {
     assert_eq!((&result["values"], &result["error"]["message"]), (&json!([]), &json!("it fails")));
     assert_eq!(result["error"]["kind"], "ERROR_KIND_FAILED");
 
-    // A value is passed by name. A task that is submitted twice runs once. The request asks for two
+    // An argument is passed by the id of its object. A task that is submitted twice runs once. The request asks for two
     // results.
     let request = json!({
         "task_id": NOBODY, "function": "echo", "returns": 2,
@@ -169,11 +171,11 @@ fn tasks_are_submitted_waited_for_and_answered() {
     assert_eq!((&counters["submitted"], &counters["failed"]), (&json!(3), &json!(1)));
 }
 
-fn what_has_not_ended_or_never_was_has_no_result() {
+fn tasks_that_have_not_ended_or_never_existed_have_no_result() {
     let world = world(Config::default());
     let client = &world.client;
     let task = submit(client, "gate");
-    let words = client.refused(
+    let words = client.fails_with(
         "GetTaskResult",
         json!({"task_id": task}),
         Code::FailedPrecondition,
@@ -182,9 +184,9 @@ fn what_has_not_ended_or_never_was_has_no_result() {
     assert!(words.contains(task.as_str().unwrap()), "{words}");
     for operation in ["GetTaskResult", "GetTaskStatus", "CancelTask"] {
         let unknown = json!({"task_id": NOBODY});
-        client.refused(operation, unknown, Code::NotFound, "NotFound");
-        client.refused(operation, json!({"task_id": "x"}), Code::InvalidArgument, "Invalid");
-        let words = client.refused(operation, json!({}), Code::InvalidArgument, "Invalid");
+        client.fails_with(operation, unknown, Code::NotFound, "NotFound");
+        client.fails_with(operation, json!({"task_id": "x"}), Code::InvalidArgument, "Invalid");
+        let words = client.fails_with(operation, json!({}), Code::InvalidArgument, "Invalid");
         assert!(words.ends_with("Request.task_id is missing"), "{words}");
     }
 }
@@ -227,7 +229,7 @@ fn tasks_are_waited_for_in_part_and_for_a_time() {
     assert_eq!(wait(0, 0), in_part, "a timeout of 0 does not wait");
     assert_eq!(wait(2, 1), in_part, "a timeout is not an error");
     std::thread::scope(|scope| {
-        // While one client waits, another ends the wait.
+        // While another client waits for the task, this thread lets the task end.
         let other = client.sibling();
         let (gate, ids) = (&world.gate, json!({"task_ids": [slow], "timeout_ms": LONG}));
         let waiting = scope.spawn(move || other.ok("WaitTasks", ids));
@@ -237,15 +239,15 @@ fn tasks_are_waited_for_in_part_and_for_a_time() {
     let invalid =
         [json!({}), json!({"task_ids": [quick], "count": 2}), json!({"task_ids": [quick, "x"]})];
     for request in invalid {
-        client.refused("WaitTasks", request, Code::InvalidArgument, "Invalid");
+        client.fails_with("WaitTasks", request, Code::InvalidArgument, "Invalid");
     }
     let unknown = json!({"task_ids": [quick, NOBODY]});
-    client.refused("WaitTasks", unknown, Code::NotFound, "NotFound");
+    client.fails_with("WaitTasks", unknown, Code::NotFound, "NotFound");
     let too_long = json!({"task_ids": [quick], "timeout_ms": LONG + 1});
-    let words = client.refused("WaitTasks", too_long, Code::ResourceExhausted, "TooLarge");
+    let words = client.fails_with("WaitTasks", too_long, Code::ResourceExhausted, "TooLarge");
     assert!(words.contains("the limit is 60000 (MAX_WAIT)"), "{words}");
     let too_many = json!({"task_ids": vec![quick; 10_001]});
-    let words = client.refused("WaitTasks", too_many, Code::ResourceExhausted, "TooLarge");
+    let words = client.fails_with("WaitTasks", too_many, Code::ResourceExhausted, "TooLarge");
     assert!(words.contains("the limit is 10000 (MAX_WAIT_TASKS)"), "{words}");
 }
 
@@ -268,10 +270,10 @@ fn tasks_are_listed() {
     assert_eq!(list(json!({"states": ["TASK_STATE_FAILED"]})).0, std::slice::from_ref(&done));
     assert_eq!(list(json!({"states": ["TASK_STATE_RUNNING", "TASK_STATE_PENDING"]})).0, [runs]);
     assert_eq!(list(json!({"actor_id": NOBODY})).0, [Value::Null; 0]);
-    client.refused("ListTasks", json!({"states": [99]}), Code::InvalidArgument, "Invalid");
-    client.refused("ListTasks", json!({"actor_id": "x"}), Code::InvalidArgument, "Invalid");
+    client.fails_with("ListTasks", json!({"states": [99]}), Code::InvalidArgument, "Invalid");
+    client.fails_with("ListTasks", json!({"actor_id": "x"}), Code::InvalidArgument, "Invalid");
     assert_eq!(list(json!({"limit": 1, "id_prefix": done})).0, [done], "newer tasks do not fit");
-    client.refused("ListTasks", json!({"id_prefix": "x"}), Code::InvalidArgument, "Invalid");
+    client.fails_with("ListTasks", json!({"id_prefix": "x"}), Code::InvalidArgument, "Invalid");
     pages_are_bounded(client, "ListTasks");
 }
 
@@ -287,17 +289,17 @@ fn submissions_are_checked() {
         json!({"function": "echo", "session": {}}),
     ];
     for request in invalid {
-        client.refused("SubmitTask", request, Code::InvalidArgument, "Invalid");
+        client.fails_with("SubmitTask", request, Code::InvalidArgument, "Invalid");
     }
     let fenced = json!({"function": "echo", "session": {"id": NOBODY, "epoch": 7}});
-    client.refused("SubmitTask", fenced, Code::Aborted, "Fenced");
+    client.fails_with("SubmitTask", fenced, Code::Aborted, "Fenced");
     let later = json!({"function": "echo", "protocol": "2"});
-    client.refused("SubmitTask", later, Code::FailedPrecondition, "Incompatible");
+    client.fails_with("SubmitTask", later, Code::FailedPrecondition, "Incompatible");
     let many = json!({"function": "echo", "returns": 1_000_000_000});
-    client.refused("SubmitTask", many, Code::ResourceExhausted, "TooLarge");
+    client.fails_with("SubmitTask", many, Code::ResourceExhausted, "TooLarge");
     assert_eq!(client.ok("ClusterResources", json!({}))["pending_tasks"], 0);
     submit(client, "echo");
-    let words = client.refused(
+    let words = client.fails_with(
         "SubmitTask",
         json!({"function": "echo"}),
         Code::ResourceExhausted,
@@ -312,7 +314,7 @@ fn pending_bytes_actors_and_shapes_are_bounded() {
     let world = alone(Config { max_waiting_shapes: 2, ..small });
     let client = &world.client;
     let exhausted = |operation: &str, request: Value, limit: &str| {
-        let words = client.refused(operation, request, Code::ResourceExhausted, "Exhausted");
+        let words = client.fails_with(operation, request, Code::ResourceExhausted, "Exhausted");
         assert!(words.contains(limit), "{words}");
     };
     let actor = |name: &str| json!({"class": "Counter", "name": name, "options": {"lifetime": "LIFETIME_DETACHED"}});
@@ -344,12 +346,12 @@ fn payloads_may_be_as_large_as_their_limit() {
         let options =
             if what == "class" { json!({"lifetime": "LIFETIME_DETACHED"}) } else { json!({}) };
         let request = json!({what: "echo", "args": one_more, "options": options});
-        let words = client.refused(operation, request, Code::ResourceExhausted, "TooLarge");
+        let words = client.fails_with(operation, request, Code::ResourceExhausted, "TooLarge");
         assert!(words.contains("3001 bytes, the limit is 3000 (max_payload_bytes)"), "{words}");
     }
     let actor = detached(client, json!({}));
     let call = json!({"actor_id": actor, "method": "count", "args": one_more});
-    client.refused("CallActor", call, Code::ResourceExhausted, "TooLarge");
+    client.fails_with("CallActor", call, Code::ResourceExhausted, "TooLarge");
     ended(client, &submit(client, "echo"));
 }
 
@@ -379,7 +381,7 @@ fn actors_are_created_found_called_and_deleted() {
     let status = || client.ok("GetActorStatus", json!({"actor_id": actor}));
     until(|| status()["state"] == "ACTOR_STATE_READY");
     let taken = create(options);
-    client.refused("CreateActor", taken, Code::AlreadyExists, "AlreadyExists");
+    client.fails_with("CreateActor", taken, Code::AlreadyExists, "AlreadyExists");
     let options = json!({"lifetime": "LIFETIME_DETACHED", "get_if_exists": true});
     let found = client.ok("CreateActor", create(options));
     let ready = "ACTOR_STATE_READY";
@@ -416,15 +418,15 @@ fn actors_are_created_found_called_and_deleted() {
     pages_are_bounded(client, "ListActors");
 
     client.ok("DeleteActor", json!({"actor_id": actor}));
-    client.refused("DeleteActor", json!({"actor_id": actor}), Code::NotFound, "NotFound");
+    client.fails_with("DeleteActor", json!({"actor_id": actor}), Code::NotFound, "NotFound");
     let status = client.ok("GetActorStatus", json!({"actor_id": actor}));
     assert_eq!(
         (&status["state"], &status["cause"]),
         (&json!("ACTOR_STATE_DEAD"), &json!("DEATH_CAUSE_DELETED"))
     );
-    client.refused("GetActorStatus", json!({"name": "one"}), Code::NotFound, "NotFound");
+    client.fails_with("GetActorStatus", json!({"name": "one"}), Code::NotFound, "NotFound");
     let gone = json!({"actor_id": actor, "method": "count"});
-    client.refused("CallActor", gone, Code::DataLoss, "Gone");
+    client.fails_with("CallActor", gone, Code::DataLoss, "Gone");
 }
 
 fn an_actor_ends_with_its_session() {
@@ -439,7 +441,7 @@ fn an_actor_ends_with_its_session() {
     client.ok("CloseSession", json!({"session": session}));
     let status = client.ok("GetActorStatus", json!({"actor_id": actor}));
     assert_eq!(status["cause"], "DEATH_CAUSE_OWNER_GONE");
-    client.refused("GetTaskResult", json!({"task_id": task}), Code::NotFound, "NotFound");
+    client.fails_with("GetTaskResult", json!({"task_id": task}), Code::NotFound, "NotFound");
 }
 
 fn actors_and_calls_are_checked() {
@@ -448,33 +450,33 @@ fn actors_and_calls_are_checked() {
     let over = json!({"id": NOBODY, "epoch": 7});
     for request in [json!({}), json!({"class": "Counter"}), json!({"class": "C", "actor_id": "x"})]
     {
-        client.refused("CreateActor", request, Code::InvalidArgument, "Invalid");
+        client.fails_with("CreateActor", request, Code::InvalidArgument, "Invalid");
     }
     let fenced = json!({"class": "Counter", "session": over});
-    client.refused("CreateActor", fenced, Code::Aborted, "Fenced");
+    client.fails_with("CreateActor", fenced, Code::Aborted, "Fenced");
     let later = json!({"class": "Counter", "protocol": "0"});
-    client.refused("CreateActor", later, Code::FailedPrecondition, "Incompatible");
+    client.fails_with("CreateActor", later, Code::FailedPrecondition, "Incompatible");
     let named = json!({"class": "x".repeat(10_000), "options": {"lifetime": "LIFETIME_DETACHED"}});
-    client.refused("CreateActor", named, Code::ResourceExhausted, "TooLarge");
+    client.fails_with("CreateActor", named, Code::ResourceExhausted, "TooLarge");
 
     let actor = detached(client, json!({}));
     for request in [json!({}), json!({"actor_id": actor}), json!({"actor_id": "x", "method": "m"})]
     {
-        client.refused("CallActor", request, Code::InvalidArgument, "Invalid");
+        client.fails_with("CallActor", request, Code::InvalidArgument, "Invalid");
     }
     let unknown = json!({"actor_id": NOBODY, "method": "count"});
-    client.refused("CallActor", unknown, Code::NotFound, "NotFound");
+    client.fails_with("CallActor", unknown, Code::NotFound, "NotFound");
     let fenced = json!({"actor_id": actor, "method": "count", "session": over});
-    client.refused("CallActor", fenced, Code::Aborted, "Fenced");
+    client.fails_with("CallActor", fenced, Code::Aborted, "Fenced");
     let later = json!({"actor_id": actor, "method": "count", "protocol": "2"});
-    client.refused("CallActor", later, Code::FailedPrecondition, "Incompatible");
+    client.fails_with("CallActor", later, Code::FailedPrecondition, "Incompatible");
 
     let both = json!({"actor_id": actor, "name": "one"});
     for request in [json!({}), both, json!({"actor_id": "x"})] {
-        client.refused("GetActorStatus", request, Code::InvalidArgument, "Invalid");
+        client.fails_with("GetActorStatus", request, Code::InvalidArgument, "Invalid");
     }
-    client.refused("GetActorStatus", json!({"actor_id": NOBODY}), Code::NotFound, "NotFound");
-    client.refused("DeleteActor", json!({}), Code::InvalidArgument, "Invalid");
+    client.fails_with("GetActorStatus", json!({"actor_id": NOBODY}), Code::NotFound, "NotFound");
+    client.fails_with("DeleteActor", json!({}), Code::InvalidArgument, "Invalid");
 
     let broken = json!({"class": "Broken", "options": {"lifetime": "LIFETIME_DETACHED"}});
     let broken = client.ok("CreateActor", broken)["actor_id"].clone();
@@ -483,7 +485,7 @@ fn actors_and_calls_are_checked() {
     assert_eq!(status()["cause"], "DEATH_CAUSE_CONSTRUCTOR_FAILED");
     assert_eq!(status()["error"]["message"], "it cannot be made");
     let gone = json!({"actor_id": broken, "method": "count"});
-    client.refused("CallActor", gone, Code::DataLoss, "Gone");
+    client.fails_with("CallActor", gone, Code::DataLoss, "Gone");
 }
 
 fn calls_beyond_their_limit_are_refused() {
@@ -492,7 +494,7 @@ fn calls_beyond_their_limit_are_refused() {
     let actor = detached(client, json!({"max_pending_calls": 1}));
     let held = call(client, &actor, "gate");
     let request = json!({"actor_id": actor, "method": "count"});
-    let words = client.refused("CallActor", request, Code::ResourceExhausted, "Exhausted");
+    let words = client.fails_with("CallActor", request, Code::ResourceExhausted, "Exhausted");
     assert!(words.contains("the limit is 1 (max_pending_calls)"), "{words}");
     world.gate.open();
     ended(client, &held);
@@ -537,16 +539,16 @@ fn workers_and_the_cluster_are_shown() {
     assert_eq!(shown["waiting"], json!([{"reason": reason, "count": 3}]));
     assert_eq!((&shown["protocol"], &shown["kept_objects"]), (&json!("1"), &json!(0)));
     assert!(shown["controller_epoch"].as_u64().unwrap() > 0 && shown["cluster_id"] != "");
-    client.refused("WorkerHealth", json!({}), Code::Unimplemented, "Unsupported");
+    client.fails_with("WorkerHealth", json!({}), Code::Unimplemented, "Unsupported");
     let log = json!({"task_id": NOBODY});
-    client.refused("ReadLog", log, Code::Unimplemented, "Unsupported");
+    client.fails_with("ReadLog", log, Code::Unimplemented, "Unsupported");
 }
 
 fn workers_are_drained() {
     let world = world(Config::default());
     let client = &world.client;
-    client.refused("DrainWorker", json!({"worker_id": NOBODY}), Code::NotFound, "NotFound");
-    client.refused("DrainWorker", json!({}), Code::InvalidArgument, "Invalid");
+    client.fails_with("DrainWorker", json!({"worker_id": NOBODY}), Code::NotFound, "NotFound");
+    client.fails_with("DrainWorker", json!({}), Code::InvalidArgument, "Invalid");
     let runs = submit(client, "gate");
     until(|| state(client, &runs) == "TASK_STATE_RUNNING");
     let worker = || client.ok("ListWorkers", json!({}))["workers"][0].clone();
@@ -586,7 +588,7 @@ fn a_worker_answers_for_itself_and_says_whom_to_ask_for_the_rest() {
     assert_eq!((&status["actor_id"], &status["pending_calls"]), (&actor, &json!(1)));
     assert_eq!(status["state"], "ACTOR_STATE_READY");
     for elsewhere in [json!({"actor_id": NOBODY}), json!({"name": "nobody"})] {
-        there.refused("GetActorStatus", elsewhere, Code::Unimplemented, "Unsupported");
+        there.fails_with("GetActorStatus", elsewhere, Code::Unimplemented, "Unsupported");
     }
     let printed = there.ok("ReadLog", json!({"task_id": runs}));
     assert_eq!((&printed["chunks"], &printed["number"]), (&json!([]), &json!(0)), "nothing yet");
@@ -594,16 +596,16 @@ fn a_worker_answers_for_itself_and_says_whom_to_ask_for_the_rest() {
     for wrong in
         [json!({}), json!({"task_id": NOBODY, "actor_id": NOBODY}), json!({"task_id": "x"})]
     {
-        there.refused("ReadLog", wrong, Code::InvalidArgument, "Invalid");
+        there.fails_with("ReadLog", wrong, Code::InvalidArgument, "Invalid");
     }
     let patient = json!({"task_id": NOBODY, "timeout_ms": 60_001});
-    there.refused("ReadLog", patient, Code::ResourceExhausted, "TooLarge");
+    there.fails_with("ReadLog", patient, Code::ResourceExhausted, "TooLarge");
     gate.open();
     let nothing = json!({"objects": [], "more": false, "here": []});
     assert_eq!(there.ok("ListObjects", json!({})), nothing, "the worker has no store");
     let known = ["ListTasks", "ListActors", "ListObjects", "WorkerHealth", "ReadLog"];
     for operation in there.operations().iter().filter(|name| !known.contains(&&name[..])) {
-        let words = there.refused(operation, json!({}), Code::Unimplemented, "Unsupported");
+        let words = there.fails_with(operation, json!({}), Code::Unimplemented, "Unsupported");
         assert!(words.contains(controller.address()), "{words}");
     }
 }
@@ -613,7 +615,7 @@ fn all_but_health_ask_for_the_token() {
     let world = alone(Config::default());
     let stranger = world.client.without_token();
     for operation in stranger.operations() {
-        stranger.refused(&operation, json!({}), Code::PermissionDenied, "Denied");
+        stranger.fails_with(&operation, json!({}), Code::PermissionDenied, "Denied");
     }
     for service in ["", CONTROL, "marline.v1.Links"] {
         assert_eq!(stranger.health(service).unwrap(), 1, "{service:?} is SERVING");
@@ -654,12 +656,12 @@ fn unknown_fields_are_ignored() {
 }
 
 #[test]
-fn what_the_transport_refuses_says_its_kind_and_the_connection_lives() {
+fn transport_errors_name_their_kind_and_the_connection_lives() {
     let world = alone(Config::default());
     let client = &world.client;
     const LIMIT: usize = 80 << 20;
     let refused = |operation: &str, bytes: Vec<u8>| {
-        client.explain(&client.unary(operation, bytes, Raw).unwrap_err())
+        client.decode_error(&client.unary(operation, bytes, Raw).unwrap_err())
     };
     let too_large = refused("SubmitTask", vec![0; LIMIT + 1]);
     assert_eq!((too_large.code, &too_large.kind[..]), (Code::ResourceExhausted, "TooLarge"));

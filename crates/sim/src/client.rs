@@ -65,7 +65,7 @@ impl World {
             Input::Connect { host: Some(host) } => self.connect_host(id, host),
             Input::Join { request } => self.join(id, request),
             Input::Idea if self.client_shell(id).is_fuzz_client => self.make_mischief(id),
-            Input::Idea => self.have_idea(id),
+            Input::Idea => self.user_acts(id),
             Input::Take { task } => self.take(id, task),
             Input::Executor(_) | Input::Died { .. } | Input::Drain => {
                 panic!("not for a client: {input:?}")
@@ -244,7 +244,7 @@ impl World {
             Effect::Stopped(_) => {
                 let shell = self.client_shell(id);
                 shell.hosts.clear();
-                shell.user.starts_over();
+                shell.user.end_session();
                 self.leave_upstream(id);
             }
         }

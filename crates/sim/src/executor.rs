@@ -272,7 +272,7 @@ impl World {
                 return self.begin_call(worker, id, spec, attempt);
             }
             executor.took.remove(&spec.id);
-            let outcome = Err(Error::cancelled("it was cancelled before it ran"));
+            let outcome = Err(Error::cancelled("the work was cancelled before it ran"));
             let end = UserCodeResult { outcome, still_held: Vec::new() };
             self.tell(worker, Event::CallEnded { executor: id, call: spec.id, end });
         }

@@ -272,7 +272,7 @@ impl World {
             }
             let odd = self.oracle.fuzzed_ids.clone();
             let shell = self.client_shell(id);
-            let at_odds = shell.user.check_content(id, &odd);
+            let at_odds = shell.user.check_nothing_pending(id, &odd);
             assert_eq!(shell.machine.outstanding(), at_odds, "{id:?} still waits");
         }
         self.check_handles();

@@ -26,19 +26,20 @@ pub struct User {
     calls: BTreeSet<TaskId>,
     fetching: BTreeSet<ObjectId>,
     creating: BTreeSet<ActorId>,
-    streams: BTreeMap<TaskId, Taking>,
+    streams: BTreeMap<TaskId, StreamProgress>,
 }
 
-/// How far a stream is that the user consumes.
+/// How far the user is with a stream that it consumes.
 #[derive(Debug, Default)]
-struct Taking {
+struct StreamProgress {
     window: u32,
-    /// How many items arrived, how many the user has consumed, and how many of those it has
-    /// reported.
-    came: u32,
-    took: u32,
-    said: u32,
-    /// The user wants no further items.
+    /// How many items arrived.
+    arrived: u32,
+    /// How many items the user has consumed.
+    consumed: u32,
+    /// How many consumed items the user has reported.
+    reported: u32,
+    /// Whether the user has closed the stream.
     closed: bool,
     ended: bool,
 }
@@ -46,7 +47,7 @@ struct Taking {
 impl User {
     /// Checks, at the end of a session, that everything the user waited for has ended. Forgets
     /// everything.
-    pub fn starts_over(&mut self) {
+    pub fn end_session(&mut self) {
         assert!(
             self.waits.is_empty(),
             "a session ended and left its user waiting: {:?}",
@@ -56,15 +57,15 @@ impl User {
         *self = User::default();
     }
 
-    fn begins_to_take(&mut self, spec: &TaskSpec) {
+    fn begin_consuming(&mut self, spec: &TaskSpec) {
         if let Some(window) = spec.stream_window {
-            self.streams.insert(spec.id, Taking { window, ..Taking::default() });
+            self.streams.insert(spec.id, StreamProgress { window, ..StreamProgress::default() });
         }
     }
 
     /// Panics if the user still waits for anything, except under ids that the fuzz client has used.
     /// Returns how many waits of that kind there are.
-    pub fn check_content(&self, id: ProcessId, odd: &BTreeSet<TaskId>) -> usize {
+    pub fn check_nothing_pending(&self, id: ProcessId, odd: &BTreeSet<TaskId>) -> usize {
         let waits = self.waits.keys().filter(|task| !odd.contains(task)).count();
         let fetching = self.fetching.iter().filter(|object| !odd.contains(&object.origin)).count();
         assert_eq!(waits, 0, "{id:?} still waits for {:?}; calls: {:?}", self.waits, self.calls);
@@ -85,7 +86,8 @@ impl World {
         id
     }
 
-    pub fn have_idea(&mut self, id: ProcessId) {
+    /// Lets the user do something random, and plans its next action.
+    pub fn user_acts(&mut self, id: ProcessId) {
         if !self.faults {
             return;
         }
@@ -195,7 +197,7 @@ impl World {
             Ok(()) => {
                 shell.user.waits.insert(task, returns);
                 shell.user.objects.extend(spec.results());
-                shell.user.begins_to_take(&spec);
+                shell.user.begin_consuming(&spec);
                 self.oracle.submitted(&spec);
             }
             Err(error) => assert_eq!(error.kind(), ErrorKind::Exhausted, "{error}"),
@@ -241,7 +243,7 @@ impl World {
             .expect("a good call is made");
         shell.user.waits.insert(call, 1);
         shell.user.calls.insert(call);
-        shell.user.begins_to_take(&spec);
+        shell.user.begin_consuming(&spec);
         self.oracle.called(&spec, session);
         self.client_effects(id, effects);
     }
@@ -431,9 +433,9 @@ impl World {
             return assert!(self.oracle.fuzzed_ids.contains(&task), "{task} ended twice");
         };
         let is_call = user.calls.remove(&task);
-        if let Some(taking) = user.streams.get_mut(&task) {
-            taking.ended = true;
-            let (came, closed) = (taking.came, taking.closed);
+        if let Some(progress) = user.streams.get_mut(&task) {
+            progress.ended = true;
+            let (came, closed) = (progress.arrived, progress.closed);
             // If it ended by itself, all its items must have arrived before its end.
             let whole = match &outcome {
                 Ok(_) => true,
@@ -443,7 +445,9 @@ impl World {
                 }
             };
             if whole && !closed && !self.oracle.fuzzed_ids.contains(&task) {
-                assert_eq!(came, items_of_task(task), "items of {task}, which {outcome:?}");
+                let words =
+                    format!("the items of {task} that arrived before it ended: {outcome:?}");
+                assert_eq!(came, items_of_task(task), "{words}");
             }
         }
         match &outcome {
@@ -488,10 +492,10 @@ impl World {
         index: u32,
         value: Result<Value, Error>,
     ) {
-        let taking = self.client_shell(id).user.streams.get_mut(&task).expect("it was asked for");
-        assert!(!taking.ended && !taking.closed, "{task} yielded item {index} after its end");
-        assert_eq!(taking.came, index, "the next item of {task}");
-        taking.came += 1;
+        let progress = self.client_shell(id).user.streams.get_mut(&task).expect("it was asked for");
+        assert!(!progress.ended && !progress.closed, "{task} yielded item {index} after its end");
+        assert_eq!(progress.arrived, index, "the next item of {task}");
+        progress.arrived += 1;
         if !self.oracle.fuzzed_ids.contains(&task) {
             match value {
                 Ok(value) => assert_eq!(item_made_by(&value), (task, index), "an item of another"),
@@ -508,30 +512,31 @@ impl World {
         let enough = self.random.one_in(30);
         let user = &mut self.client_shell(id).user;
         // The session may be over, and its streams with it.
-        let Some(taking) = user.streams.get_mut(&task).filter(|taking| !taking.closed) else {
+        let Some(progress) = user.streams.get_mut(&task).filter(|progress| !progress.closed) else {
             return;
         };
-        if taking.took == taking.came {
-            // This turn was for a stream of an earlier session. The fuzz client has used its id
-            // again.
+        if progress.consumed == progress.arrived {
+            // This turn was for a stream of an earlier session. The fuzz client has used that
+            // stream's id again.
             return;
         }
         let mut effects = Vec::new();
         if enough {
-            taking.closed = true;
-            let left = taking.took..taking.came;
+            progress.closed = true;
+            let left = progress.consumed..progress.arrived;
             let machine = &mut self.client_shell(id).machine;
             machine.close_stream(task, &mut effects);
             for index in left {
                 machine.release(Referent::Object(ObjectId::item(task, index)), &mut effects);
             }
         } else {
-            user.objects.push(ObjectId::item(task, taking.took));
-            taking.took += 1;
-            let is_due = taking.took - taking.said >= consumed_report_step(taking.window);
-            let took = taking.took;
+            user.objects.push(ObjectId::item(task, progress.consumed));
+            progress.consumed += 1;
+            let is_due =
+                progress.consumed - progress.reported >= consumed_report_step(progress.window);
+            let took = progress.consumed;
             if is_due {
-                taking.said = took;
+                progress.reported = took;
                 self.client_shell(id).machine.report_consumed(task, took, &mut effects);
             }
             self.oracle.takes(task);
@@ -576,8 +581,10 @@ impl World {
             for object in user.objects {
                 self.release(id, Referent::Object(object));
             }
-            for (task, taking) in user.streams.into_iter().filter(|(_, taking)| !taking.closed) {
-                for index in taking.took..taking.came {
+            for (task, progress) in
+                user.streams.into_iter().filter(|(_, progress)| !progress.closed)
+            {
+                for index in progress.consumed..progress.arrived {
                     self.release(id, Referent::Object(ObjectId::item(task, index)));
                 }
             }

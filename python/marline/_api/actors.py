@@ -27,7 +27,8 @@ if TYPE_CHECKING:
     from marline._session.session import Session
 
 
-# Whether this code is a method of an actor of a ``Context`` that runs in this process.
+# Whether the running code is a method of an in-process actor: one that a "sync" or "threads"
+# ``Context`` created.
 runs_in_process_actor: contextvars.ContextVar[bool] = contextvars.ContextVar(
     "marline_runs_in_process_actor", default=False
 )
@@ -148,7 +149,7 @@ def saves(cls: type) -> bool:
 
 
 class Interface(NamedTuple):
-    """What callers know of an actor's class. Processes that find the actor by name get it, too."""
+    """The description of an actor's class that callers use, also those that find the actor by name."""
 
     class_name: str
     #: The methods and what each returns; ``None`` if they are not known.
@@ -187,9 +188,10 @@ class Interface(NamedTuple):
 class ActorHandle:
     """A handle to an actor: ``handle.method.remote(...)`` calls a method.
 
-    The actor ends with its last handle, in any process, and with its driver, unless it is detached.
-    Handles can be passed to tasks and calls. ``handle.method.options(...)`` sets options for one
-    call: ``num_returns``, ``max_unconsumed``, ``timeout`` and ``durable``.
+    The actor ends when its last handle, in any process, is gone. It also ends with its driver, unless
+    work of another driver has a handle. A detached actor outlives both. Handles can be passed to
+    tasks and calls. ``handle.method.options(...)`` sets options for one call: ``num_returns``,
+    ``max_unconsumed``, ``timeout`` and ``durable``.
 
     >>> import marline, collections
     >>> with marline.init(num_cpus=2):
@@ -312,7 +314,7 @@ def get_actor(name: str, namespace: str | None = None, *, plain: bool = False) -
     [('l', 2)]
     """
     if not isinstance(name, str):
-        raise TypeError(f"name is a string, not {type(name).__name__}")
+        raise TypeError(f"name must be a string, not {type(name).__name__}")
     return find_actor(sessions.current(), name, namespaces.checked(namespace), plain)
 
 

@@ -204,9 +204,9 @@ def map(
     if not callable(fn):
         raise TypeError(f"map() takes a function, not {type(fn).__name__}")
     if chunksize is not None and chunksize < 1:
-        raise ValueError(f"chunksize is {chunksize}: it is at least 1")
+        raise ValueError(f"chunksize must be at least 1, not {chunksize}")
     if max_in_flight is not None and max_in_flight < 1:
-        raise ValueError(f"max_in_flight is {max_in_flight}: it is at least 1")
+        raise ValueError(f"max_in_flight must be at least 1, not {max_in_flight}")
     if "num_returns" in options:
         raise TypeError("map() gives one result for each item: it has no option 'num_returns'")
     chunks = Chunks((iterable, *iterables), chunksize)

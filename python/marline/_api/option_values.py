@@ -77,7 +77,7 @@ def checked_limit(value: Any) -> float | None:
 
 def _wrong(name: str, value: Any, expected: str) -> Exception:
     """Returns the error for a value of the wrong type."""
-    return TypeError(f"{name} is {_short(value)}: it is {expected}")
+    return TypeError(f"{name} must be {expected}, not {_short(value)}")
 
 
 def _short(value: Any) -> str:
@@ -94,7 +94,7 @@ def _number(name: str, value: Any, expected: str) -> float:
 def _amount(name: str, value: Any) -> float:
     number = _number(name, value, "a number")
     if not 0 <= number <= MAX_AMOUNT:
-        raise InvalidError(f"{name} is {_short(value)}: it is a number from 0 up to {MAX_AMOUNT:.0e}")
+        raise InvalidError(f"{name} must be a number from 0 up to {MAX_AMOUNT:.0e}, not {_short(value)}")
     return number
 
 
@@ -111,9 +111,9 @@ def _whole(name: str, value: Any, least: int, most: int = 2**63 - 1) -> int:
         raise _wrong(name, value, "a whole number")
     number = operator.index(value)
     if number < least:
-        raise InvalidError(f"{name} is {_short(value)}: it is a whole number, {least} or more")
+        raise InvalidError(f"{name} must be a whole number, {least} or more, not {_short(value)}")
     if number > most:
-        raise InvalidError(f"{name} is {_short(value)}: it is a whole number, {most} or less")
+        raise InvalidError(f"{name} must be a whole number, {most} or less, not {_short(value)}")
     return number
 
 
@@ -185,7 +185,7 @@ def _returns(name: str, value: Any) -> int | str:
     if isinstance(value, str):
         if value in (STREAMING, DYNAMIC):
             return value
-        raise InvalidError(f"{name} is {_short(value)}: it is a whole number, {STREAMING!r} or {DYNAMIC!r}")
+        raise InvalidError(f"{name} must be a whole number, {STREAMING!r} or {DYNAMIC!r}, not {_short(value)}")
     return _whole(name, value, 0, MAX_RETURNS)
 
 
@@ -203,7 +203,7 @@ def _pending(name: str, value: Any) -> int:
 
 def _lifetime(name: str, value: Any) -> str | None:
     if value not in (None, "detached", "non_detached"):
-        raise InvalidError(f"{name} is {_short(value)}: it is 'detached' or 'non_detached'")
+        raise InvalidError(f"{name} must be 'detached' or 'non_detached', not {_short(value)}")
     return value  # type: ignore[no-any-return]
 
 
@@ -212,7 +212,7 @@ def _seconds_or_none(name: str, value: Any) -> float | None:
         return None
     number = _number(name, value, "a number of seconds")
     if not number > 0:
-        raise InvalidError(f"{name} is {_short(value)}: it is a number of seconds, more than 0")
+        raise InvalidError(f"{name} must be a number of seconds, more than 0, not {_short(value)}")
     return number
 
 

@@ -19,9 +19,10 @@ if TYPE_CHECKING:
 def put(value: Any, *, durable: bool = False) -> ObjectRef:
     """Puts a value into the cluster, and returns a reference to it.
 
-    The value travels once, no matter how many tasks use it. It is lost with its node, unless it is
-    ``durable``: then it is saved first, in a folder that all nodes see (``marline worker
-    --durable-dir``). A value that cannot be pickled is a ``TypeError``.
+    This process sends the value once, no matter how many tasks use it. A value above 100 KiB is lost
+    with the last node that has it, unless it is ``durable``: then ``put`` first saves it in a folder
+    that all nodes see (``marline worker --durable-dir``). A smaller value is with the controller and
+    is lost only with it. Raises ``TypeError`` if the value cannot be pickled.
 
     >>> import marline
     >>> with marline.init(num_cpus=2):
@@ -45,8 +46,8 @@ def get(refs: Sequence[ObjectRef], *, timeout: float | None = None) -> list[Any]
 def get(refs: ObjectRef | Sequence[ObjectRef], *, timeout: float | None = None) -> Any:
     """Waits for the values of references, and returns them.
 
-    ``refs`` is a reference, or a list of references, whose values come in a list. If a task has
-    failed, its exception is raised. After ``timeout`` seconds a ``GetTimeoutError`` is raised.
+    ``refs`` is a reference or a list of references. For a list, returns a list of values. If a task
+    has failed, raises its exception. After ``timeout`` seconds, raises a ``GetTimeoutError``.
 
     >>> import marline
     >>> with marline.init(num_cpus=2):
@@ -71,12 +72,12 @@ def wait(
     timeout: float | None = None,
     fetch_local: bool = True,
 ) -> tuple[list[ObjectRef], list[ObjectRef]]:
-    """Waits until ``num_returns`` values have come, at most ``timeout`` seconds.
+    """Waits until ``num_returns`` values are ready, at most ``timeout`` seconds.
 
-    Returns two lists: ``num_returns`` references whose values have come (fewer after a timeout),
-    and the others. A large value on another node is fetched to this one meanwhile, and has come
-    when it is here. With ``fetch_local=False`` it stays on its node, and has come as soon as it
-    exists. A failed task counts as come.
+    Returns two lists: ``num_returns`` references whose values are ready (fewer after a timeout), and
+    the others. A value is ready when it is on this node: ``wait`` pulls large values from other
+    nodes. With ``fetch_local=False`` nothing is pulled, and a value is ready as soon as it exists.
+    The result of a failed task counts as ready.
 
     >>> import marline
     >>> with marline.init(num_cpus=2):
@@ -92,11 +93,11 @@ def wait(
     if not refs and num_returns == 1:
         return [], []  # A loop over the references that `wait` returns ends like this.
     if not hasattr(num_returns, "__index__"):
-        raise TypeError(f"num_returns is {num_returns!r}: it is a whole number")
+        raise TypeError(f"num_returns must be a whole number, not {num_returns!r}")
     if not 1 <= num_returns <= len(refs):
         raise ValueError(f"num_returns is {num_returns}, there are {len(refs)} references")
     if not isinstance(fetch_local, bool):
-        raise TypeError(f"fetch_local is {fetch_local!r}: it is True or False")
+        raise TypeError(f"fetch_local must be True or False, not {fetch_local!r}")
     if len(set(refs)) != len(refs):
         raise ValueError("wait() got a reference twice")
     try:
@@ -115,8 +116,8 @@ def cancel(
     """Cancels a task or call: its references fail with ``TaskCancelledError``.
 
     ``TaskCancelledError`` is raised in the running code. Work that the task has submitted is
-    cancelled, too, unless ``recursive`` is false. With ``force`` the process of a task is killed at
-    once; that needs ``recursive``. Values that have come stay.
+    cancelled, too, unless ``recursive`` is false. ``force`` kills the process of a task at once. It
+    cannot be combined with ``recursive=False``. Values that are ready stay.
 
     >>> import marline, time
     >>> with marline.init(num_cpus=2):

@@ -111,7 +111,7 @@ class Executor(concurrent.futures.Executor):
 
     def __init__(self, max_workers: int | None = None, **options: Any) -> None:
         if max_workers is not None and max_workers < 1:
-            raise ValueError(f"max_workers is {max_workers}: it is at least 1")
+            raise ValueError(f"max_workers must be at least 1, not {max_workers}")
         if "num_returns" in options:
             raise TypeError("a future has one result: an executor has no option 'num_returns'")
         self._room = max_workers

@@ -38,8 +38,8 @@ if TYPE_CHECKING:
     from marline._session.session import Session
 
 _lock = threading.Lock()
-# The contexts whose session belongs to them, by session.
-_contexts: weakref.WeakKeyDictionary[Session, _OfSession] = weakref.WeakKeyDictionary()
+# Finds the context that a session was started for.
+_contexts: weakref.WeakKeyDictionary[Session, _ContextOfSession] = weakref.WeakKeyDictionary()
 # The context that `default_context` returns if no other one is active.
 _fallback: Context | None = None
 # The context of the innermost `use_context`.
@@ -59,8 +59,8 @@ class Context:
 
     ``token`` is the secret of a cluster elsewhere, ``num_cpus`` the size of an embedded one. A
     process can have several contexts at a time, also on one cluster. Close each with ``with`` or
-    ``close()``: a context that is dropped ends with its last future and actor handle, and with a
-    ``ResourceWarning``.
+    ``close()``. If a context on a cluster is dropped without that, its session ends when its last
+    future and its last actor handle are gone, and a ``ResourceWarning`` is issued.
 
     >>> import marline
     >>> with marline.Context("threads") as ctx:
@@ -118,7 +118,7 @@ class Context:
             return ClusterEngine(None)  # A task is part of a cluster already.
         session = sessions.begin_for_context(self.kind, token, num_cpus)
         engine = ClusterEngine(session)
-        _contexts[session] = _OfSession(self, engine)
+        _contexts[session] = _ContextOfSession(self, engine)
         return engine
 
     @classmethod
@@ -134,9 +134,9 @@ class Context:
         return context
 
     def options(self, **options: Any) -> Context:
-        """Returns the same context with options for ``run`` and ``create_actor``.
+        """Returns a second context on the same engine, with options for ``run`` and ``create_actor``.
 
-        Closing either one closes both.
+        Closing one of them closes both.
 
         For tasks: ``num_cpus``, ``num_gpus``, ``memory``, ``resources``, ``max_retries`` (3),
         ``retry_exceptions``, ``timeout``, ``preemptible``, ``durable``, ``name``, ``runtime_env``.
@@ -146,7 +146,7 @@ class Context:
         ``lifetime``, ``idle_ttl``, ``preemptible``, ``checkpoint_every``, ``checkpoint_interval``,
         ``runtime_env``.
 
-        An unknown option is a ``TypeError``.
+        Raises ``TypeError`` for an unknown option.
         """
         context_options.check(options)
         return Context._for_engine(self.kind, self._engine, self._state, {**self._options, **options})
@@ -238,12 +238,13 @@ class Context:
         ``options()``. All other keywords are arguments of the class. To set other options, write
         ``context.options(max_restarts=2).create_actor(cls)``.
 
-        The actor ends with its last handle. With ``lifetime="detached"`` it ends with the context,
-        if its cluster does. If its process is lost, it restarts, as often as ``max_restarts``
-        allows (no limit). A call that was running then raises a ``WorkerLostError`` whose
-        ``may_have_run`` is true, unless ``max_task_retries`` allows to repeat it. A ``name`` that
-        is taken is a ``ValueError``; with ``get_if_exists`` it returns the actor that has the name.
-        If the constructor fails, all calls fail with its error.
+        The actor ends with its last handle. With ``lifetime="detached"`` it outlives its handles:
+        it ends with its cluster, or with the context if the work runs in this process. If its
+        process is lost, it restarts, as often as ``max_restarts`` allows (default: no limit). A
+        call that was running then raises a ``WorkerLostError`` whose ``may_have_run`` is true,
+        unless ``max_task_retries`` lets Marline repeat it. If the ``name`` is taken, raises
+        ``ValueError``; with ``get_if_exists``, returns the actor that has the name. If the
+        constructor fails, all calls fail with its error.
         """
         engine = self._opened()
         if isinstance(cls, ActorClass):
@@ -265,10 +266,10 @@ class Context:
     def get_actor(self, name: str) -> ContextActor:
         """Returns a handle to the actor with this name.
 
-        A name that no actor has is a ``ValueError``.
+        Raises ``ValueError`` if no actor has the name.
         """
         if not isinstance(name, str):
-            raise TypeError(f"name is a string, not {type(name).__name__}")
+            raise TypeError(f"name must be a string, not {type(name).__name__}")
         return self._opened().get_actor(ActorName(name, self._options.get("namespace")))
 
     def list_actors(self) -> list[ActorStatus]:
@@ -281,8 +282,8 @@ class Context:
     def kill(self, actor: str | ContextActor, *, no_restart: bool = True) -> None:
         """Deletes an actor, by its name or handle: its calls fail with ``ActorDiedError``.
 
-        With ``no_restart=False`` only its current instance ends: the actor restarts if it may. An
-        unknown name is a ``ValueError``.
+        With ``no_restart=False`` only its current instance ends: the actor restarts if it may.
+        Raises ``ValueError`` for an unknown name.
         """
         self._opened().kill(self._meant(actor), no_restart)
 
@@ -293,7 +294,7 @@ class Context:
     def actor_status(self, actor: str | ContextActor) -> ActorStatus:
         """Returns the status of an actor, without calling it.
 
-        A name that no actor has is ``"dead"``.
+        For a name that no actor has, the state is ``"dead"``.
         """
         return self._opened().actor_status(self._meant(actor))
 
@@ -306,9 +307,10 @@ class Context:
         return actor
 
     def close(self) -> None:
-        """Ends the context: cancels what runs in it, and ends its actors and its own cluster.
+        """Ends the context: cancels its running work, and ends its actors and its embedded cluster.
 
-        On threads, code that does not stop within 5 s is left running.
+        On a cluster elsewhere, detached actors live on. On threads, code that does not stop within
+        5 s is left running.
         """
         if not self._state.is_closed:
             self._state.is_closed = True
@@ -336,8 +338,8 @@ class _State:
         self.is_closed = False
 
 
-class _OfSession:
-    """Finds the context of a session. Refers to it weakly.
+class _ContextOfSession:
+    """Finds the context that a session was started for, and refers to the context weakly.
 
     If a context is dropped without being closed, its engine lives on in its futures and handles.
     When they are gone, too, the session ends.

@@ -39,7 +39,7 @@ from marline._engines.engine import (
     SettledFuture,
     handle_of,
 )
-from marline._engines.outcome import (
+from marline._engines.local_run import (
     apply_context_values,
     is_allowed,
     outcome_of,

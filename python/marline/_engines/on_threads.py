@@ -19,9 +19,9 @@ from marline._api import errors
 from marline._api.options import Options
 from marline._engines.engine import ContextFuture, SettledFuture
 from marline._engines.in_process import ActorRecord, InProcessActor, InProcessEngine, Within, lost
-from marline._engines.jobs import Job, Pending, current_job, result_of
-from marline._engines.mailbox import ActorCall, Mailbox
-from marline._engines.outcome import (
+from marline._engines.thread_job import Job, Pending, current_job, result_of
+from marline._engines.actor_mailbox import ActorCall, Mailbox
+from marline._engines.local_run import (
     apply_context_values,
     outcome_of,
     outgoing_context_values,

@@ -41,10 +41,9 @@ class Server:
         self.spawns = False
         self.packages: PackageFolder | None = None
         self.is_warm = False
-        # A pidfd of the process with the worker, which may be a driver. Readable when that process
-        # has ended. The socket does not show that, as long as forks of the process have its end
-        # open.
-        self.driver: int | None = None
+        # A pidfd of the worker's process, readable when that process has ended. The socket does not
+        # show that while forks of the process hold the worker's end open.
+        self.worker_process: int | None = None
 
     def serve(self) -> None:
         while self.listen():
@@ -65,16 +64,16 @@ class Server:
         """Waits for a message. Returns false if the process with the worker has ended."""
         poll = select.poll()
         poll.register(self.worker.fileno(), select.POLLIN)
-        if self.driver is not None:
-            poll.register(self.driver, select.POLLIN)
+        if self.worker_process is not None:
+            poll.register(self.worker_process, select.POLLIN)
         if self.forks and not self.is_warm and not poll.poll(0):
             self.is_warm = True
             with contextlib.suppress(Exception):  # Code that needs a missing module gets the error.
                 warm()
-        return all(descriptor != self.driver for descriptor, _ in poll.poll())
+        return all(descriptor != self.worker_process for descriptor, _ in poll.poll())
 
     def set_up(self, setup: dict[str, Any]) -> None:
-        """Takes over the driver's module path and folder, and the address of the cluster."""
+        """Applies the worker's setup: paths, the cluster's address, the folder for packages, and its process."""
         from marline._environment import environment
         from marline._session import sessions
 
@@ -96,7 +95,7 @@ class Server:
                 environment.package_root = self.packages.path
         if "driver" in setup:
             with contextlib.suppress(OSError):
-                self.driver = os.pidfd_open(setup["driver"])
+                self.worker_process = os.pidfd_open(setup["driver"])
 
     def get_ready(self, descriptors: list[int]) -> None:
         """Redirects standard error to the worker's, and reports the versions of Marline and
@@ -158,10 +157,7 @@ class Server:
 
 
 def become_executor(variable: str, descriptors: list[int], spawns: bool) -> None:
-    """Makes this fork an executor until it ends.
-
-    With ``spawns`` it starts a new Python for that.
-    """
+    """Runs an executor in this fork. With ``spawns``, replaces the fork by a new Python that runs it."""
     os.setpgid(0, 0)
     for target, descriptor in enumerate(descriptors):
         os.dup2(descriptor, target)

@@ -1,7 +1,8 @@
 """An executor that is a newly started Python (``MARLINE_START_METHOD=spawn``).
 
-It is for code that does not work in a fork. The fork server forks as usual. The fork then executes
-this module, and passes its setup through a pipe, whose descriptor is the only argument.
+It is for code that does not work in a fork. The fork server forks as usual. The fork then replaces
+itself by a new Python that runs this module. The new Python reads its setup from a pipe, whose
+descriptor is its only argument.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ def become_spawned(variable: str) -> None:
     setup = {
         "variable": variable,
         "path": sys.path,
-        "home": sessions.executor_cluster,
+        "cluster": sessions.executor_cluster,
         "packages": environment.package_root,
     }
     # Not in an environment variable, which user code may print: the setup has a token.
@@ -42,7 +43,7 @@ def main() -> None:
     from marline._executor import forkserver
     from marline._session import sessions
 
-    sessions.executor_cluster = setup["home"] and tuple(setup["home"])
+    sessions.executor_cluster = setup["cluster"] and tuple(setup["cluster"])
     environment.package_root = setup["packages"]
     forkserver.serve(setup["variable"])
 

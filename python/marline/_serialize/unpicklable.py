@@ -15,8 +15,8 @@ MAX_PARTS = 2_000
 MIN_NAMED_BYTES = 1 << 20
 
 
-# The name that the native module passes for the arguments of a call: a tuple of positional
-# arguments, keyword arguments, and the context variables if there are any.
+# The native module passes this name with the arguments of a call. The value is then a tuple: the
+# positional arguments, the keyword arguments, and perhaps the context variables and more.
 ARGUMENTS = "arguments"
 
 

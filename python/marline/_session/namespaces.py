@@ -25,7 +25,7 @@ _belongs_to_actor = False
 def checked(namespace: Any) -> str | None:
     """Checks a namespace that the user has passed. ``None`` stays ``None``."""
     if namespace is not None and not isinstance(namespace, str):
-        raise TypeError(f"namespace is a string, not {type(namespace).__name__}")
+        raise TypeError(f"namespace must be a string, not {type(namespace).__name__}")
     if namespace == "":
         raise ValueError("namespace is empty: leave it out for that of the driver")
     return namespace

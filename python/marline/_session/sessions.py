@@ -243,16 +243,16 @@ def _meant(name: str) -> str:
 
 def _check_words(address: Any, token: Any) -> None:
     if address is not None and not isinstance(address, str):
-        raise TypeError(f"address is {address!r}: it is 'local', 'auto', 'host:port' or 'unix:/path'")
+        raise TypeError(f"address must be 'local', 'auto', 'host:port' or 'unix:/path', not {address!r}")
     if token is not None and not isinstance(token, str):
         # The error does not show the token.
-        raise TypeError(f"token is a string, not {type(token).__name__}")
+        raise TypeError(f"token must be a string, not {type(token).__name__}")
 
 
 def _check_flags(**flags: Any) -> None:
     for name, flag in flags.items():
         if not isinstance(flag, bool):
-            raise TypeError(f"{name} is {flag!r}: it is True or False")
+            raise TypeError(f"{name} must be True or False, not {flag!r}")
 
 
 def warn_of_other(what: str, address: str | None) -> None:

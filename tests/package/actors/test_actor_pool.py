@@ -155,7 +155,7 @@ def test_calls_with_several_results() -> None:
     assert list(pool_of(2).map(pair, [1, 5])) == [[1, 2], [5, 6]]
 
 
-def test_what_is_no_reference_is_refused_and_the_actor_stays_free() -> None:
+def test_submit_rejects_a_value_that_is_no_reference_and_the_actor_stays_free() -> None:
     pool = pool_of(1)
     with pytest.raises(TypeError, match="not int"):
         pool.submit(lambda actor, n: n, 1)

@@ -332,7 +332,7 @@ def test_a_setting_turns_the_report_off(off: str, scripts: list[Script]) -> None
 
 
 def test_the_setting_is_a_flag() -> None:
-    with pytest.raises(TypeError, match="log_unread_failures is 'no': it is True or False"):
+    with pytest.raises(TypeError, match="log_unread_failures must be True or False, not 'no'"):
         marline.init(log_unread_failures="no")  # type: ignore[arg-type]
 
 

@@ -316,22 +316,22 @@ def test_a_task_fails_if_its_environment_cannot_be_made(cluster: str) -> None:
 @pytest.mark.parametrize(
     ("env", "words"),
     [
-        ({"pip": ["torch"]}, "'pip': install it in the Python that workers run .* There are env_vars"),
-        ({"working_dirr": "."}, r"has no 'working_dirr' \(is 'working_dir' meant\?\)"),
-        ({"nonsense": 1}, "has no 'nonsense'. There are env_vars, excludes, py_modules, working_dir"),
+        ({"pip": ["torch"]}, "'pip': install the packages in the Python that workers run .* Its keys are env_vars"),
+        ({"working_dirr": "."}, r"has no key 'working_dirr' \(is 'working_dir' meant\?\)"),
+        ({"nonsense": 1}, "has no key 'nonsense'. Its keys are env_vars, excludes, py_modules, working_dir"),
         ({"env_vars": {"N": 1}}, "'N' is 1"),
         ({"env_vars": {"A=B": "1"}}, "cannot be in an environment"),
-        ({"env_vars": ["A"]}, "env_vars is a dict"),
+        ({"env_vars": ["A"]}, "env_vars must be a dict"),
         ({"working_dir": 1}, "path of a folder"),
-        ({"py_modules": "helper.py"}, "py_modules is a list"),
+        ({"py_modules": "helper.py"}, "py_modules must be a list"),
         ({"py_modules": [sys.executable]}, "neither a folder nor a .py file"),
         ({"py_modules": [sys]}, "sys is not one folder or one .py file"),
         ({"py_modules": [1]}, "1 is neither"),
-        ({"excludes": [1]}, "excludes has strings"),
-        ("working_dir", "is a dict"),
+        ({"excludes": [1]}, "excludes must be a list of strings"),
+        ("working_dir", "must be a dict"),
     ],
 )
-def test_a_wrong_environment_is_refused_where_it_is_given(env: Any, words: str) -> None:
+def test_remote_options_and_init_reject_a_wrong_environment(env: Any, words: str) -> None:
     for give in (
         lambda: marline.remote(runtime_env=env)(os.getpid),
         lambda: marline.remote(os.getpid).options(runtime_env=env),

@@ -446,7 +446,7 @@ def test_wait_ends_for_a_value_that_is_lost(two_nodes: SeparateCluster) -> None:
 
 
 def test_fetch_local_is_a_flag(cluster: str) -> None:
-    with pytest.raises(TypeError, match="fetch_local is 1: it is True or False"):
+    with pytest.raises(TypeError, match="fetch_local must be True or False, not 1"):
         marline.wait([marline.put(1)], fetch_local=1)  # type: ignore[arg-type]
 
 

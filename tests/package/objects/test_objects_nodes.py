@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -100,6 +101,15 @@ class Host:
             yield
 
 
+class DistantWorker(SeparateCluster):
+    """A controller on this host, and a worker on the other one."""
+
+    def __init__(self, folder: Path, host: Host) -> None:
+        super().__init__(folder, "controller", listen=host.here)
+        self.command_prefix = ["ip", "netns", "exec", host.name]
+        self.worker("--cpus", "2", "--address", self.address, "--listen", f"{host.there}:0")
+
+
 class Hosts(SeparateCluster):
     """A controller and a worker on this host, and a worker on the other one."""
 
@@ -188,6 +198,36 @@ def test_many_readers_of_a_value_on_another_node_cause_one_transfer(host: Host, 
         ]
         assert all(marline.get(readers, timeout=PATIENCE))
         assert host.carried() - began < 1.3 * SIZE, "the value was carried more than once"
+
+
+class AlarmRang(Exception):
+    pass
+
+
+def ring(*_: object) -> None:
+    raise AlarmRang
+
+
+@needs_root
+def test_timeouts_and_signals_end_a_get_that_pulls_to_a_driver_without_a_store(
+    host: Host, tmp_path: Path
+) -> None:
+    with joined_cluster(lambda: DistantWorker(tmp_path / "run", host)):
+        made = make.remote(SIZE, 3)
+        marline.wait([made], fetch_local=False)
+        with host.cut("routes"):
+            with pytest.raises(marline.GetTimeoutError, match="did not arrive in time"):
+                marline.get(made, timeout=0.2)
+            before = signal.signal(signal.SIGALRM, ring)
+            try:
+                signal.setitimer(signal.ITIMER_REAL, 0.2)
+                with pytest.raises(AlarmRang):
+                    marline.get(made)
+            finally:
+                signal.signal(signal.SIGALRM, before)
+        began = host.carried()
+        assert is_whole(marline.get(made, timeout=PATIENCE), 3)
+        assert host.carried() - began < 1.4 * SIZE, "the pulls that nobody waited for were shared"
 
 
 @needs_root

@@ -410,7 +410,7 @@ def test_misuse_of_generators_is_refused() -> None:
     with pytest.raises(ValueError, match="'streaming' or 'dynamic'"):
         count.options(num_returns="stream")
     for wrong in (0, -1, 2**20):
-        with pytest.raises(ValueError, match=r"max_unconsumed is .*: it is a whole number"):
+        with pytest.raises(ValueError, match=r"max_unconsumed must be a whole number"):
             count.options(max_unconsumed=wrong)
     with pytest.raises(TypeError, match="num_returns is for your own functions and classes"):
         marline.function("python:math.hypot", num_returns="streaming")

@@ -256,9 +256,9 @@ def test_tasks_that_need_all_cpus_take_turns(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ({"address": 3}, "address is 3: it is 'local', 'auto', 'host:port'"),
-        ({"token": 3}, "token is a string, not int"),
-        ({"log_to_driver": "no"}, "log_to_driver is 'no': it is True or False"),
+        ({"address": 3}, "address must be 'local', 'auto', 'host:port' or 'unix:/path', not 3"),
+        ({"token": 3}, "token must be a string, not int"),
+        ({"log_to_driver": "no"}, "log_to_driver must be True or False, not 'no'"),
         ({"num_cpu": 3}, r"unexpected keyword argument 'num_cpu' \(is 'num_cpus' meant\?\)"),
     ],
 )

@@ -27,11 +27,12 @@ def hang(folder: Path, name: str) -> None:
 
 
 def write(folder: Path, name: str) -> None:
-    """Writes the process to the file `name`, which appears with its whole content."""
+    """Writes the pid of this process to the file `name`, which appears only when it is complete."""
     (folder / f"{name} writes").write_text(str(os.getpid()))
     (folder / f"{name} writes").rename(folder / name)
 
 
+# A function of `__main__` travels as code, so no executor has to import this module.
 write.__module__ = "__main__"
 
 
@@ -65,12 +66,12 @@ class Async:
         return await hang.remote(folder, "b")
 
 
-def runs(folder: Path) -> None:
+def wait_until_both_run(folder: Path) -> None:
     for name in ("a", "b"):
         wait_until(f"{name} runs", (folder / name).exists)
 
 
-def stopped(folder: Path) -> None:
+def wait_until_both_stopped(folder: Path) -> None:
     for name in ("a", "b"):
         wait_until(f"{name} has stopped", (folder / f"{name} stopped").exists)
 
@@ -84,9 +85,9 @@ def is_cancelled(ref: marline.ObjectRef) -> bool:
 @pytest.mark.parametrize("depth", [0, 2])
 def test_children_of_a_cancelled_task_are_cancelled(tmp_path: Path, depth: int) -> None:
     ref = parent.remote(tmp_path, depth)
-    runs(tmp_path)
+    wait_until_both_run(tmp_path)
     marline.cancel(ref)
-    stopped(tmp_path)
+    wait_until_both_stopped(tmp_path)
     assert is_cancelled(ref)
 
 
@@ -94,9 +95,9 @@ def test_children_of_a_cancelled_task_are_cancelled(tmp_path: Path, depth: int) 
 def test_children_of_a_cancelled_call_are_cancelled(tmp_path: Path, actor: Any) -> None:
     one = actor.remote()
     ref = one.submits.remote(tmp_path)
-    runs(tmp_path)
+    wait_until_both_run(tmp_path)
     marline.cancel(ref)
-    stopped(tmp_path)
+    wait_until_both_stopped(tmp_path)
     assert is_cancelled(ref)
 
 
@@ -106,9 +107,9 @@ def test_calls_are_children_too(tmp_path: Path) -> None:
         return marline.get([one.hang.remote(tmp_path, "a"), other.hang.remote(tmp_path, "b")])
 
     ref = calls.remote(Actor.remote(), Actor.remote())
-    runs(tmp_path)
+    wait_until_both_run(tmp_path)
     marline.cancel(ref)
-    stopped(tmp_path)
+    wait_until_both_stopped(tmp_path)
     assert is_cancelled(ref)
 
 
@@ -120,7 +121,7 @@ def test_children_of_a_killed_executor_end_with_it(tmp_path: Path, how: str) -> 
         return marline.get([hang.remote(tmp_path, "a"), hang.remote(tmp_path, "b")])
 
     ref = killed.remote()
-    runs(tmp_path)
+    wait_until_both_run(tmp_path)
     if how == "cancel":
         marline.cancel(ref, force=True)
     else:
@@ -238,7 +239,7 @@ def test_children_go_on_if_the_task_alone_is_cancelled(tmp_path: Path, by: str) 
     actor = actors[by].remote() if by in actors else None
     submit = leave_two.remote if actor is None else actor.two.remote
     ref = submit(tmp_path, shelves)
-    runs(tmp_path)
+    wait_until_both_run(tmp_path)
     children: list[marline.ObjectRef] = []
 
     def shown() -> bool:
@@ -268,12 +269,12 @@ def test_a_task_that_was_cancelled_alone_can_be_cancelled_with_its_children(tmp_
                 threading.Event().wait(0.005)
 
     ref = stubborn.remote(tmp_path)
-    runs(tmp_path)
+    wait_until_both_run(tmp_path)
     marline.cancel(ref, recursive=False)
     wait_until("the task was asked to stop", (tmp_path / "asked").exists)
     assert not list(tmp_path.glob("* stopped"))
     marline.cancel(ref)
-    stopped(tmp_path)
+    wait_until_both_stopped(tmp_path)
     assert is_cancelled(ref)
 
 

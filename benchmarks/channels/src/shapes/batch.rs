@@ -5,7 +5,7 @@
 use super::present;
 use crate::channel::{Capacity, Ends, TaskChannel, ThreadChannel};
 use crate::contestant::{Contestant, Outcome, Shape};
-use crate::context::{Finish, Tasks, run_tasks, run_threads};
+use crate::context::{Finish, TaskRuntime, run_tasks, run_threads};
 use crate::rivals;
 use std::collections::VecDeque;
 
@@ -34,7 +34,7 @@ pub fn shapes() -> Vec<Shape> {
         threads::<rivals::Tokio>(),
     ]);
     let mut shapes = vec![Shape::new(format!("threads/{shape}"), on_threads)];
-    for context in Tasks::ALL {
+    for context in TaskRuntime::ALL {
         let on_tasks = present([
             tasks::<rivals::Marline>(context),
             tasks::<rivals::Kanal>(context),
@@ -78,7 +78,7 @@ fn threads<C: ThreadBatch>() -> Option<Contestant> {
     Some(Contestant::new(C::NAME, run).specialised(C::SPECIALISED))
 }
 
-fn tasks<C: TaskBatch>(context: Tasks) -> Option<Contestant> {
+fn tasks<C: TaskBatch>(context: TaskRuntime) -> Option<Contestant> {
     let run = move |messages: u64| {
         let (mut tx, mut rx) = C::open(CAPACITY, Ends::SINGLE).expect("it opened before");
         let batches = messages.div_ceil(BATCH as u64);

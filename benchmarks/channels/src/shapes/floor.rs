@@ -6,7 +6,7 @@
 //! be compared. The other floors are shapes of their own, for orientation.
 
 use crate::contestant::{Contestant, Outcome, Shape};
-use crate::context::{Tasks, run_tasks, run_threads};
+use crate::context::{TaskRuntime, run_tasks, run_threads};
 use std::future::poll_fn;
 use std::hint::{black_box, spin_loop};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -26,7 +26,7 @@ pub fn shapes() -> Vec<Shape> {
 }
 
 /// Returns the floor of a hop between two tasks: one wake-up and one poll.
-pub fn task_hop(context: Tasks) -> Option<Contestant> {
+pub fn task_hop(context: TaskRuntime) -> Option<Contestant> {
     Some(Contestant::new(FLOOR, move |messages| waker_slot(context, messages)))
 }
 
@@ -41,7 +41,7 @@ struct Slot {
 }
 
 /// Lets two tasks take turns through one slot: one wake-up and one poll for each message.
-fn waker_slot(context: Tasks, messages: u64) -> Outcome {
+fn waker_slot(context: TaskRuntime, messages: u64) -> Outcome {
     let slot = Arc::new(Mutex::new(Slot { turn: 0, waker: None }));
     let side = |me: usize| {
         let slot = slot.clone();

@@ -5,7 +5,7 @@
 use super::stream::{tasks, threads};
 use crate::channel::{Capacity, Ends};
 use crate::contestant::{Contestant, Program, Shape};
-use crate::context::Tasks;
+use crate::context::TaskRuntime;
 use crate::rivals::Marline;
 use crate::verdict::WITHOUT_METRICS;
 
@@ -17,7 +17,7 @@ pub fn shapes() -> Vec<Shape> {
             format!("threads/{name}"),
             pair(|| threads::<u64, Marline>(capacity, Ends::SINGLE)),
         ));
-        shapes.extend(Tasks::ALL.map(|context| {
+        shapes.extend(TaskRuntime::ALL.map(|context| {
             Shape::new(
                 format!("{}/{name}", context.name()),
                 pair(|| tasks::<u64, Marline>(context, capacity, Ends::SINGLE)),

@@ -8,7 +8,7 @@
 
 use super::present;
 use crate::contestant::{Contestant, Outcome, Shape};
-use crate::context::{Finish, Tasks, run_tasks, run_threads};
+use crate::context::{Finish, TaskRuntime, run_tasks, run_threads};
 use crate::rivals;
 use std::hint::black_box;
 use tokio::task::yield_now;
@@ -78,7 +78,7 @@ pub fn shapes() -> Vec<Shape> {
         shapes.push(Shape::new(name, contestants));
     }
     let kinds = [Kind::Conflated, Kind::DropOldest, Kind::Broadcast, Kind::Watch];
-    for context in Tasks::ALL {
+    for context in TaskRuntime::ALL {
         for kind in kinds {
             shapes.push(on_tasks(context, kind, kind.burst(), "paced"));
             shapes.push(on_tasks(context, kind, u64::MAX, "flat out"));
@@ -87,7 +87,7 @@ pub fn shapes() -> Vec<Shape> {
     shapes
 }
 
-fn on_tasks(context: Tasks, kind: Kind, burst: u64, pace: &str) -> Shape {
+fn on_tasks(context: TaskRuntime, kind: Kind, burst: u64, pace: &str) -> Shape {
     let contestants = present([
         tasks::<rivals::Marline>(context, kind, burst),
         tasks::<rivals::MarlineBroadcast>(context, kind, burst),
@@ -100,7 +100,7 @@ fn on_tasks(context: Tasks, kind: Kind, burst: u64, pace: &str) -> Shape {
     Shape::new(name, contestants)
 }
 
-fn tasks<C: TaskNewest>(context: Tasks, kind: Kind, burst: u64) -> Option<Contestant> {
+fn tasks<C: TaskNewest>(context: TaskRuntime, kind: Kind, burst: u64) -> Option<Contestant> {
     C::open(kind)?;
     let run = move |messages: u64| {
         let (mut tx, rxs) = C::open(kind).expect("it opened before");

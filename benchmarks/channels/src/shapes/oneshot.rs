@@ -4,7 +4,7 @@
 
 use super::present;
 use crate::contestant::{Contestant, Outcome, Shape};
-use crate::context::Tasks;
+use crate::context::TaskRuntime;
 use crate::rivals;
 use std::hint::black_box;
 use std::time::Instant;
@@ -34,7 +34,7 @@ pub fn shapes() -> Vec<Shape> {
         threads::<rivals::Crossfire>(),
         threads::<rivals::Tokio>(),
     ]);
-    let context = Tasks::CurrentThread;
+    let context = TaskRuntime::CurrentThread;
     let ready = present([
         ready::<rivals::Marline>(context),
         ready::<rivals::Oneshot>(context),
@@ -67,7 +67,7 @@ fn threads<C: ThreadOneshot>() -> Option<Contestant> {
     Some(Contestant::new(C::NAME, run))
 }
 
-fn ready<C: TaskOneshot>(context: Tasks) -> Option<Contestant> {
+fn ready<C: TaskOneshot>(context: TaskRuntime) -> Option<Contestant> {
     let run = move |messages: u64| {
         context.block_on(async move {
             let start = Instant::now();
@@ -82,7 +82,7 @@ fn ready<C: TaskOneshot>(context: Tasks) -> Option<Contestant> {
     Some(Contestant::new(C::NAME, run))
 }
 
-fn pending<C: TaskOneshot>(context: Tasks) -> Option<Contestant> {
+fn pending<C: TaskOneshot>(context: TaskRuntime) -> Option<Contestant> {
     let run = move |messages: u64| {
         context.block_on(async move {
             let start = Instant::now();

@@ -6,14 +6,14 @@ use super::floor::{task_hop, thread_hop};
 use super::present;
 use crate::channel::{Capacity, Ends, TaskChannel, ThreadChannel};
 use crate::contestant::{Contestant, Outcome, Shape};
-use crate::context::{Finish, Tasks, run_tasks, run_threads};
+use crate::context::{Finish, TaskRuntime, run_tasks, run_threads};
 use crate::rivals;
 
 pub fn shapes() -> Vec<Shape> {
     let mut shapes = Vec::new();
     for capacity in [0, 1].map(Capacity::Bounded) {
         shapes.push(on_threads(capacity));
-        shapes.extend(Tasks::ALL.map(|context| on_tasks(context, capacity)));
+        shapes.extend(TaskRuntime::ALL.map(|context| on_tasks(context, capacity)));
     }
     shapes
 }
@@ -38,7 +38,7 @@ fn on_threads(capacity: Capacity) -> Shape {
     Shape::new(name("threads", capacity), contestants)
 }
 
-fn on_tasks(context: Tasks, capacity: Capacity) -> Shape {
+fn on_tasks(context: TaskRuntime, capacity: Capacity) -> Shape {
     let contestants = present([
         tasks::<rivals::Marline>(context, capacity),
         tasks::<rivals::Kanal>(context, capacity),
@@ -79,7 +79,7 @@ fn threads<C: ThreadChannel<u64>>(capacity: Capacity) -> Option<Contestant> {
     Some(Contestant::new(C::NAME, run).specialised(C::SPECIALISED))
 }
 
-fn tasks<C: TaskChannel<u64>>(context: Tasks, capacity: Capacity) -> Option<Contestant> {
+fn tasks<C: TaskChannel<u64>>(context: TaskRuntime, capacity: Capacity) -> Option<Contestant> {
     C::open(capacity, Ends::SINGLE)?;
     let run = move |messages: u64| {
         let (mut there, mut arrive) = C::open(capacity, Ends::SINGLE).expect("it opened before");

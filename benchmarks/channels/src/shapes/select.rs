@@ -13,7 +13,7 @@ mod threads;
 use super::present;
 use crate::channel::{Capacity, TaskChannel, ThreadChannel};
 use crate::contestant::Shape;
-use crate::context::Tasks;
+use crate::context::TaskRuntime;
 use crate::rivals;
 pub use ledger::Ledger;
 use tasks::tasks;
@@ -89,7 +89,7 @@ pub fn shapes() -> Vec<Shape> {
         Shape::new(format!("threads/{receive}"), receiving),
         Shape::new(format!("threads/{mix}"), mixing),
     ];
-    for context in Tasks::ALL {
+    for context in TaskRuntime::ALL {
         let name = context.name();
         let entrants = |mixed| {
             present([

@@ -5,7 +5,7 @@
 use super::present;
 use crate::channel::{Capacity, Ends, Message, TaskChannel, ThreadChannel};
 use crate::contestant::{Contestant, Outcome, Shape};
-use crate::context::{Finish, Tasks, run_tasks, run_threads};
+use crate::context::{Finish, TaskRuntime, run_tasks, run_threads};
 use crate::rivals;
 use std::hint::black_box;
 use std::thread::available_parallelism;
@@ -26,7 +26,7 @@ pub fn shapes() -> Vec<Shape> {
         let ends = Ends { senders, receivers };
         let topology = format!("{senders}→{receivers}");
         shapes.extend(CAPACITIES.map(|capacity| on_threads::<u64>(&topology, ends, capacity)));
-        for tasks in Tasks::ALL {
+        for tasks in TaskRuntime::ALL {
             shapes.extend(
                 CAPACITIES.map(|capacity| on_tasks::<u64>(tasks, &topology, ends, capacity)),
             );
@@ -34,7 +34,7 @@ pub fn shapes() -> Vec<Shape> {
     }
     for capacity in CAPACITIES {
         shapes.push(on_threads::<[u64; 32]>("1→1", Ends::SINGLE, capacity));
-        for tasks in Tasks::ALL {
+        for tasks in TaskRuntime::ALL {
             shapes.push(on_tasks::<[u64; 32]>(tasks, "1→1", Ends::SINGLE, capacity));
         }
     }
@@ -84,7 +84,7 @@ fn on_threads<T: Message>(topology: &str, ends: Ends, capacity: Capacity) -> Sha
     named::<T>("threads", topology, capacity, contestants)
 }
 
-fn on_tasks<T: Message>(context: Tasks, topology: &str, ends: Ends, capacity: Capacity) -> Shape {
+fn on_tasks<T: Message>(context: TaskRuntime, topology: &str, ends: Ends, capacity: Capacity) -> Shape {
     let contestants = present([
         tasks::<T, rivals::Marline>(context, capacity, ends),
         tasks::<T, rivals::Kanal>(context, capacity, ends),
@@ -132,7 +132,7 @@ pub fn threads<T: Message, C: ThreadChannel<T>>(
 }
 
 pub fn tasks<T: Message, C: TaskChannel<T>>(
-    context: Tasks,
+    context: TaskRuntime,
     capacity: Capacity,
     ends: Ends,
 ) -> Option<Contestant> {

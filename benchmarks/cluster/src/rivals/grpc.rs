@@ -30,7 +30,8 @@ pub const STREAM: &str = "tonic stream";
 pub const STREAM_ON_ONE_THREAD: &str = "tonic stream on one thread";
 
 const BYTES: usize = 16;
-/// The most requests, or messages of a stream, that are under way at a time.
+/// The most unary requests that are under way at a time, and the room of the channel behind the
+/// stream of `once`. Only HTTP/2 flow control bounds the stream of `bulk`.
 const WINDOW: usize = 1024;
 
 fn message() -> echo::Echo {

@@ -3,8 +3,8 @@
 //!
 //! Wakers are cloned and dropped outside the lock, since they are user code. So an operation that
 //! has to park with a waker locks and attempts twice. The first attempt shows that it must park.
-//! Then it unlocks, clones the waker, locks again, attempts again, and parks before it unlocks. It
-//! saves the first attempt if the lock's hint says beforehand that it will park.
+//! Then it unlocks, clones the waker, locks again, attempts again, and parks before it unlocks. If
+//! the lock's hint says beforehand that the operation will park, it skips the first attempt.
 
 use std::{
     mem::MaybeUninit,
@@ -99,7 +99,8 @@ impl<T> Channel<T> {
         let state = self.state.lock();
         // SAFETY: under the lock.
         let same = unsafe {
-            // The node was perhaps a clause of a select that was leaked: that claim is over.
+            // The node may have been a clause of a select that was leaked. That select is over, and
+            // so is its claim.
             node.links(|links| {
                 links.parked.claim = None;
                 links.parked.waker.as_ref().is_some_and(|held| held.will_wake(waker))

@@ -11,8 +11,9 @@ use serde_json::json;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-/// How much longer than its grace a worker may take to leave, before the command fails.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// How much longer than its grace a worker may take to leave, before the command fails. After the
+/// grace, the worker moves its values to other nodes for up to a minute.
+const PATIENCE: Duration = Duration::from_secs(90);
 /// How often the command asks whether the worker is still there.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 

@@ -15,7 +15,8 @@ use std::time::Duration;
 
 /// How long one request waits at the worker for more output.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// How often the command asks for the state of a task that has not started.
+/// The pause before the command asks again: for the state of work that has not started, or for the
+/// log of a worker that it could not reach.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 pub fn run(settings: &ClusterEndpoint, asked: &Logs, printer: Printer) -> CommandResult {
@@ -96,18 +97,18 @@ fn show(
     })))
 }
 
-/// Says why a log is empty, unless the task or actor just printed nothing.
+/// Prints why the log was not read: the work has not started, or its worker is gone. Prints nothing
+/// if a worker had the log, or if a part of it was read before its worker was gone.
 fn explain(at: LogLocation, now: &OwnerStatus, read: u64, printer: Printer) {
     match at {
         LogLocation::Worker => {}
         LogLocation::NotStarted if now.has_ended => {
-            printer.note("marline: it ended before it started: it printed nothing")
+            printer.note("marline: the task or actor ended before it started, and printed nothing")
         }
         LogLocation::NotStarted => printer.note(&format!("marline: {}", now.why())),
         LogLocation::WorkerGone if read > 0 => {}
-        LogLocation::WorkerGone => {
-            printer.note("marline: the worker that ran it is gone, and its log with it")
-        }
+        LogLocation::WorkerGone => printer
+            .note("marline: the worker that ran the task or actor is gone, and the log with it"),
     }
 }
 
@@ -228,7 +229,7 @@ pub enum LogLocation {
     WorkerGone,
 }
 
-/// Reads a log: at which worker, and how far.
+/// Reads one log, from the worker that has it. Remembers up to which position the log was read.
 #[derive(Clone)]
 pub struct LogReader {
     log: LogOf,
@@ -246,19 +247,19 @@ pub struct LogReader {
 impl LogReader {
     /// Returns a reader of this log that has no worker yet.
     pub fn new(of: LogOf) -> LogReader {
-        let (worker, node, offset, number, missed) = (String::new(), None, 0, 0, 0);
         LogReader {
             log: of,
-            worker,
-            worker_control: node,
-            offset,
-            attempt: number,
-            missed,
+            worker: String::new(),
+            worker_control: None,
+            offset: 0,
+            attempt: 0,
+            missed: 0,
             printed: [0; 2],
         }
     }
 
-    /// Turns to the worker that has the log now. The log of another worker is read from its start.
+    /// Switches to the worker that has the log now. If that is another worker than before, the next
+    /// read begins at the start of its log.
     pub fn follow_worker(
         &mut self,
         settings: &ClusterEndpoint,
@@ -305,11 +306,10 @@ impl LogReader {
         Ok(node.read_log(self.log, 0, Duration::ZERO)?)
     }
 
-    /// Notes what the part does not show by itself: that a new attempt began, or that output is
-    /// missing.
+    /// Prints a note if a new attempt or instance began, or if output is missing before this part.
     pub fn note_gaps(&self, part: &LogPart, printer: Printer) {
         if part.number > self.attempt && self.attempt > 0 {
-            printer.note(&format!("marline: it runs again (attempt {})", part.number));
+            printer.note(&format!("marline: the log of run {} begins here", part.number));
         }
         if part.offset > self.offset {
             let missed = part.offset - self.offset;

@@ -4,11 +4,11 @@
 //! the one before it is over for certain:
 //!
 //! - the worker reported the death of the executor, or
-//! - the worker confirmed that it destroyed the instance, or refused to create it, or
+//! - the worker refused to create the instance, or confirmed that it destroyed it, or
 //! - the worker's session ended. The worker stopped before that, by its own clock.
 //!
-//! Calls to actors are in `call.rs`. Which actors end with their driver is in `driver.rs`. An actor
-//! that only its handles keep alive ends in `object.rs`.
+//! Calls to actors are in `call.rs`. `driver.rs` decides which actors end with their driver.
+//! `object.rs` ends an actor whose last handle was released.
 
 use super::{Controller, Effect, Owner, Timer};
 use crate::account::Grant;
@@ -67,8 +67,8 @@ pub(super) struct Actor {
     pub restarts: u32,
     /// Whether any instance was ever ready.
     pub was_ready: bool,
-    /// How many losses followed each other without an instance that was ready for
-    /// [`MAX_RETRY_DELAY`](spec::MAX_RETRY_DELAY).
+    /// How many instances in a row were lost before they had been ready for
+    /// [`MAX_RETRY_DELAY`](spec::MAX_RETRY_DELAY). Delays the next restart.
     crashes: u32,
     pub created: Time,
     pub last_used: Time,
@@ -82,8 +82,8 @@ pub(super) struct Actor {
     pub waiting_calls: BTreeMap<u64, TaskId>,
     /// Calls that are with the instance, by number.
     pub sent_calls: BTreeMap<u64, TaskId>,
-    /// The number of the latest call.
-    pub next_number: u64,
+    /// The number of the latest call; 0 before the first.
+    pub last_number: u64,
     /// Whether the instance refused a call. Then the instance is about to be over, so calls wait.
     pub stalled: bool,
     /// The checkpoints that the instances saved, newest first. Each instance adds to those of the
@@ -291,7 +291,7 @@ impl Controller {
             driver: self.driver_for(owner, &spec),
             waiting_calls: BTreeMap::new(),
             sent_calls: BTreeMap::new(),
-            next_number: 0,
+            last_number: 0,
             stalled: false,
             checkpoints: VecDeque::new(),
             spec: spec.clone(),
@@ -337,7 +337,8 @@ impl Controller {
         self.actor_value_ready(now, id, effects);
     }
 
-    /// Queues an actor whose constructor has all its values for a worker.
+    /// Checks an actor whose constructor has all its values, and queues it until a worker has room.
+    /// Ends the actor if its inputs are too large or its demand is invalid.
     fn actor_inputs_ready(&mut self, now: Time, id: ActorId, effects: &mut Vec<Effect>) {
         let spec = &self.actors[&id].spec;
         let checked = self.check_input(&spec.args, &spec.needs).and_then(|()| {
@@ -402,8 +403,8 @@ impl Controller {
         self.actors.get(&id).is_some_and(|actor| !matches!(actor.phase, ActorPhase::Dead { .. }))
     }
 
-    /// Returns whether this worker hosts this instance and it is the actor's current one. Counts
-    /// the report as stale if not.
+    /// Returns whether `instance` is the actor's current one and runs at `worker`. If not, counts
+    /// the worker's report as stale.
     fn is_current(&mut self, worker: Session, instance: Instance) -> bool {
         let current = self.actors.get(&instance.actor).is_some_and(|actor| {
             actor.epoch == instance.epoch && actor.worker() == Some(worker.id)
@@ -488,7 +489,8 @@ impl Controller {
         let id = instance.actor;
         match why {
             ActorExitReason::Requested => {
-                let error = Error::unavailable(Ran::Maybe, format!("actor {id} moves"));
+                let words = format!("actor {id} restarts elsewhere: its worker leaves");
+                let error = Error::unavailable(Ran::Maybe, words);
                 self.restart(now, id, error, true, effects);
             }
             ActorExitReason::Idle => {
@@ -517,7 +519,8 @@ impl Controller {
         }
         Err(Error::too_large(format!(
             "the arguments of an actor with checkpoints are {bytes} bytes, the limit is {limit} \
-             (max_input_bytes less MAX_CHECKPOINT_BYTES): pass less, or no checkpoints"
+             (max_input_bytes less MAX_CHECKPOINT_BYTES): pass smaller arguments, or turn \
+             checkpoints off"
         )))
     }
 
@@ -614,7 +617,8 @@ impl Controller {
         self.tell_watchers(id, effects);
     }
 
-    pub(super) fn restart_is_due(&mut self, id: ActorId, epoch: ActorEpoch) {
+    /// Queues an actor whose delay before the next instance is over.
+    pub(super) fn restart_delay_over(&mut self, id: ActorId, epoch: ActorEpoch) {
         let due = self.actors.get(&id).is_some_and(|actor| {
             actor.epoch == epoch && matches!(actor.phase, ActorPhase::Delayed)
         });
@@ -717,8 +721,8 @@ impl Controller {
     /// Returns where an actor is, for its callers.
     pub(super) fn place_of(&self, id: ActorId) -> ActorPlace {
         let Some(actor) = self.actors.get(&id) else {
-            // Tells this error from that of an actor that died because its class was not found:
-            // both are `NotFound`, and the latter names nothing that is gone.
+            // An actor that died because its class was not found also has a `NotFound` error.
+            // Callers tell the two apart: only this error names the actor as gone.
             let error = Error::not_found(format!("no actor {id} is here"));
             return ActorPlace::Dead(error.with_gone(Referent::Actor(id)));
         };

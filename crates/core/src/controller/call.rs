@@ -48,9 +48,9 @@ impl Controller {
             return self.end_task(now, call, Err(error.ran(ran)), effects);
         }
         let actor = self.actors.get_mut(&id).expect("the actor is known");
-        actor.next_number += 1;
+        actor.last_number += 1;
         actor.last_used = now;
-        let number = actor.next_number;
+        let number = actor.last_number;
         actor.waiting_calls.insert(number, call);
         self.tasks.get_mut(&call).expect("a ready call exists").state =
             TaskPhase::AwaitingActor { number };

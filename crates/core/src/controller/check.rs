@@ -48,7 +48,7 @@ impl Controller {
                 );
             }
             for object in &member.announced {
-                let by = self.objects.get(object).and_then(|object| object.pending()?.announced_by);
+                let by = self.objects.get(object).and_then(|object| object.boxed()?.announced_by);
                 assert_eq!(by, Some(member.session), "the session that announced {object}");
             }
             for task in &member.tasks {
@@ -220,10 +220,10 @@ impl Controller {
         }
         for (id, object) in self.objects.iter() {
             assert!(self.holds.is_held(Referent::Object(*id)), "{id} is kept without a hold");
-            let announced_by = object.pending().and_then(|pending| pending.announced_by);
+            let announced_by = object.boxed().and_then(|boxed| boxed.announced_by);
             let announced = announced_by.is_some_and(|by| self.is_alive(by));
             assert!(
-                object.ended().is_some() || announced || self.tasks.contains_key(&id.origin),
+                object.resolution().is_some() || announced || self.tasks.contains_key(&id.origin),
                 "{id} will never be resolved"
             );
         }

@@ -215,7 +215,7 @@ impl Controller {
                 // The task may have ended at once, and the object may be resolved or gone with it.
                 Ok(()) => {
                     if let Some(object) = self.objects.get_mut(&id).filter(|one| one.is_lost()) {
-                        return object.add_pending().locate_waiters.push(seeker);
+                        return object.boxed_mut().locate_waiters.push(seeker);
                     }
                 }
                 Err(error) => return self.tell_lost(id, &[seeker], &error, effects),
@@ -282,7 +282,7 @@ impl Controller {
         let Some(object) = self.objects.get(&id) else {
             return Err(missing_referent_error(Referent::Object(id), ""));
         };
-        match object.ended() {
+        match object.resolution() {
             Some(Ok(())) if !object.is_stored() => {
                 let words = format!("value {id} was recomputed and is in no store now: ask again");
                 return Err(Error::unavailable(Ran::Maybe, words));

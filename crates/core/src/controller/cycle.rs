@@ -50,8 +50,8 @@ impl Controller {
     }
 
     fn is_waited_for(&self, object: ObjectId) -> bool {
-        let pending = self.objects.get(&object).and_then(|object| object.pending());
-        pending.is_some_and(|pending| !pending.waiting_work.is_empty())
+        let boxed = self.objects.get(&object).and_then(|object| object.boxed());
+        boxed.is_some_and(|boxed| !boxed.waiting_work.is_empty())
     }
 
     /// Refuses `task` if one of its results is among `objects`, or among the objects that those
@@ -86,7 +86,7 @@ impl Controller {
     }
 
     fn has_value(&self, object: ObjectId) -> bool {
-        self.objects.get(&object).is_some_and(|object| object.ended().is_some())
+        self.objects.get(&object).is_some_and(|object| object.resolution().is_some())
     }
 
     /// Returns the objects that a task waits for: its own, and those of its actor.

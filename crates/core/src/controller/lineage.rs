@@ -118,7 +118,7 @@ impl Controller {
         for need in &task.spec.needs {
             let Some(object) = self.objects.get(need) else { continue };
             let names_nothing =
-                matches!(object.ended(), Some(Ok(()))) && object.contains().is_empty();
+                matches!(object.resolution(), Some(Ok(()))) && object.contains().is_empty();
             if let Some(origin) = self.lineage.origins.get_mut(&need.origin) {
                 origin.users += 1;
                 needs.push((need.origin, origin.number));
@@ -297,7 +297,7 @@ impl Controller {
                 Some(object) if object.is_lost() && object.is_durable() => {}
                 Some(object) if object.is_lost() => self.plan(need, depth + 1, plan)?,
                 Some(object) => {
-                    if let Some(Err(error)) = object.ended() {
+                    if let Some(Err(error)) = object.resolution() {
                         return Err(error.clone());
                     }
                 }
@@ -313,7 +313,7 @@ impl Controller {
     pub(super) fn lost_data_error(&self, id: ObjectId, why_not: &str) -> Error {
         let object = self.objects.get(&id);
         let where_it_was = object
-            .and_then(|object| object.pending()?.last_copy_error.as_ref())
+            .and_then(|object| object.boxed()?.last_copy_error.as_ref())
             .map(|lost| lost.message());
         let remembered =
             self.lineage.origins.get(&id.origin).map(|origin| origin.spec.target.label());

@@ -50,7 +50,7 @@ impl Controller {
 
     fn object_status(&self, id: ObjectId, bytes: u64) -> ObjectStatus {
         let object = &self.objects[&id];
-        let state = match object.ended() {
+        let state = match object.resolution() {
             None => ObjectState::Pending,
             Some(Err(error)) => ObjectState::Failed(error.clone()),
             Some(Ok(())) if object.is_lost() => ObjectState::Lost,

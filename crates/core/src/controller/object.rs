@@ -56,14 +56,14 @@ impl Controller {
     ) -> Result<u32, Error> {
         let mut missing = 0;
         for id in data {
-            match self.objects.get(&id).and_then(|object| object.ended()) {
+            match self.objects.get(&id).and_then(|object| object.resolution()) {
                 Some(Ok(_)) if self.objects[&id].is_lost() => {
                     // `work` must wait before the recovery starts: that may fail at once, and
                     // `work` must hear of it.
                     self.objects
                         .get_mut(&id)
                         .expect("a lost object is known")
-                        .add_pending()
+                        .boxed_mut()
                         .waiting_work
                         .insert(work);
                     self.recover_data(now, id, None, effects)?;
@@ -72,7 +72,7 @@ impl Controller {
                 Some(Ok(_)) => {}
                 Some(Err(error)) => return Err(error.clone()),
                 None if self.exists(Referent::Object(id)) => {
-                    self.objects.get_or_default(id).add_pending().waiting_work.insert(work);
+                    self.objects.get_or_default(id).boxed_mut().waiting_work.insert(work);
                     missing += 1;
                 }
                 None => {}
@@ -115,7 +115,7 @@ impl Controller {
     ) {
         let value = value.and_then(|value| self.check_stored(id, value, at));
         let before = self.objects.get(&id);
-        let had_value = before.is_some_and(|object| object.ended().is_some());
+        let had_value = before.is_some_and(|object| object.resolution().is_some());
         let known = before.is_some_and(|object| had_value && !object.is_lost());
         if known || !self.holds.is_held(Referent::Object(id)) {
             self.discard(value.iter(), at, effects);
@@ -266,7 +266,7 @@ impl Controller {
             return self.hold(session, Referent::Object(id));
         }
         self.holds.hold(Holder::Session(session.id), Referent::Object(id));
-        self.objects.get_or_default(id).add_pending().announced_by = Some(session);
+        self.objects.get_or_default(id).boxed_mut().announced_by = Some(session);
         self.sessions.get_mut(&session.id).expect("the session is open").announced.insert(id);
     }
 
@@ -282,7 +282,7 @@ impl Controller {
     ) {
         let Some(object) = self.objects.get_mut(&id) else { return };
         let is_theirs = |by: &mut Session| *by == session;
-        if object.take(|pending| pending.announced_by.take_if(is_theirs)).is_none() {
+        if object.take(|boxed| boxed.announced_by.take_if(is_theirs)).is_none() {
             return;
         }
         self.sessions.get_mut(&session.id).expect("the session is open").announced.remove(&id);
@@ -298,7 +298,7 @@ impl Controller {
     /// Fails an object whose announcing client has ended.
     pub(super) fn never_resolved(&mut self, now: Time, id: ObjectId, effects: &mut Vec<Effect>) {
         let object = self.objects.get_mut(&id).expect("an announced object is known");
-        object.take(|pending| pending.announced_by.take());
+        object.take(|boxed| boxed.announced_by.take());
         let words = format!(
             "value {id} is lost: the process that waited for it, as the result of a call, has ended; make the \
              call from a process that lives longer"
@@ -315,7 +315,7 @@ impl Controller {
             }
             Some(value) => value,
             None if self.exists(Referent::Object(id)) => {
-                return self.objects.get_or_default(id).add_pending().fetch_waiters.push(session);
+                return self.objects.get_or_default(id).boxed_mut().fetch_waiters.push(session);
             }
             None => Err(missing_object_error(id)),
         };
@@ -389,17 +389,17 @@ impl Controller {
             Referent::Object(id) => {
                 if let Some(row) = self.objects.row(&id) {
                     let object = self.objects.remove(&id).expect("the object is known");
-                    let by = object.pending().and_then(|pending| pending.announced_by);
+                    let by = object.boxed().and_then(|boxed| boxed.announced_by);
                     if let Some(member) = by.and_then(|by| self.sessions.get_mut(&by.id)) {
                         member.announced.remove(&id);
                     }
                     self.object_bytes -= object.bytes();
                     self.tell_gone(id, &object, effects);
                     self.forget_copies(id, row, object.copies.all(), object.is_durable(), effects);
-                    if let Some(pending) = object.pending() {
+                    if let Some(boxed) = object.boxed() {
                         self.tell_lost(
                             id,
-                            &pending.locate_waiters,
+                            &boxed.locate_waiters,
                             &missing_object_error(id),
                             effects,
                         );
@@ -419,7 +419,7 @@ impl Controller {
 
     /// Tells the sessions that wait in `fetch` for an object that the object is gone.
     fn tell_gone(&self, id: ObjectId, object: &ObjectRecord, effects: &mut Vec<Effect>) {
-        let watchers = object.pending().into_iter().flat_map(|pending| &pending.fetch_waiters);
+        let watchers = object.boxed().into_iter().flat_map(|boxed| &boxed.fetch_waiters);
         for to in watchers.filter(|to| self.is_alive(**to)) {
             let value = Err(missing_object_error(id));
             effects.push(Effect::ToClient {

@@ -1,8 +1,8 @@
 //! The record that the controller keeps of one object.
 //!
-//! There may be very many objects to which nothing happens any more, so the record is small: fields
-//! that only few objects need are in a box of their own, and a value whose data is in stores takes
-//! only its description.
+//! The controller may keep millions of records of objects that no event concerns any more. So a
+//! record is small: fields that few objects need are in a box of their own, and a value whose data
+//! is in object stores takes only its description.
 
 use crate::error::Error;
 use crate::id::{ObjectId, Referent, Session, SessionId};
@@ -17,12 +17,12 @@ pub(super) struct ObjectRecord {
     outcome: Option<ObjectOutcome>,
     /// How many results its task returned, this one included. 0 for a value that was put.
     pub returns: u32,
-    /// Whether the object counts as a user of its task in the lineage.
+    /// Whether the object keeps its task in the lineage: it is one of the task's users there.
     pub in_lineage: bool,
     /// The workers whose stores have the data, if the data is in stores.
     pub copies: Copies,
-    /// The work and the sessions that wait for the object, if there are any.
-    pending: Option<Box<ObjectWaiters>>,
+    /// The boxed fields, while the object needs any of them.
+    boxed: Option<Box<BoxedFields>>,
 }
 
 #[derive(Debug)]
@@ -41,7 +41,7 @@ enum ObjectOutcome {
 /// The part of a record that exists only while the object is waited for, is announced, or has lost
 /// a copy.
 #[derive(Debug, Default, PartialEq)]
-pub(super) struct ObjectWaiters {
+pub(super) struct BoxedFields {
     /// The session that announced the object, until it sends the value.
     pub announced_by: Option<Session>,
     /// Work that needs the value.
@@ -50,7 +50,7 @@ pub(super) struct ObjectWaiters {
     pub fetch_waiters: Vec<Session>,
     /// Sessions that look for lost data, while it is pulled or recomputed.
     pub locate_waiters: Vec<Session>,
-    /// Why the copy that went last is gone.
+    /// Why the latest copy was lost, or why no worker could read the saved data.
     pub last_copy_error: Option<Error>,
 }
 
@@ -103,8 +103,9 @@ impl ObjectRecord {
         }
     }
 
-    /// Returns whether the object was resolved, and to an error if to one.
-    pub fn ended(&self) -> Option<Result<(), &Error>> {
+    /// Returns `None` while the object is not resolved, `Some(Err(_))` if it was resolved to an
+    /// error, and `Some(Ok(()))` if it was resolved to a value.
+    pub fn resolution(&self) -> Option<Result<(), &Error>> {
         self.outcome.as_ref().map(|outcome| match outcome {
             ObjectOutcome::Stored { .. } | ObjectOutcome::Value(_) => Ok(()),
             ObjectOutcome::Failed(error) => Err(error),
@@ -164,7 +165,7 @@ impl ObjectRecord {
     /// Removes the copy of a worker that has the data no more, and notes why.
     pub fn copy_gone(&mut self, worker: SessionId, why: &Error) {
         self.copies.remove(worker);
-        self.add_pending().last_copy_error = Some(why.clone());
+        self.boxed_mut().last_copy_error = Some(why.clone());
     }
 
     /// Returns whether the data of the value was also saved to a durable place.
@@ -176,27 +177,27 @@ impl ObjectRecord {
         }
     }
 
-    /// Returns the work and the sessions that wait for the object, if there are any.
-    pub fn pending(&self) -> Option<&ObjectWaiters> {
-        self.pending.as_deref()
+    /// Returns the boxed fields, if the object has them: its waiters, the session that announced
+    /// it, and the error of its last copy.
+    pub fn boxed(&self) -> Option<&BoxedFields> {
+        self.boxed.as_deref()
     }
 
     /// Returns whether work waits for the object, or a session looks for its data.
     pub fn is_looked_for(&self) -> bool {
-        self.pending()
-            .is_some_and(|it| !it.waiting_work.is_empty() || !it.locate_waiters.is_empty())
+        self.boxed().is_some_and(|it| !it.waiting_work.is_empty() || !it.locate_waiters.is_empty())
     }
 
-    /// Returns the waiters of the object, to add to them.
-    pub fn add_pending(&mut self) -> &mut ObjectWaiters {
-        self.pending.get_or_insert_default()
+    /// Returns the boxed fields, to set them. Makes the box if there is none.
+    pub fn boxed_mut(&mut self) -> &mut BoxedFields {
+        self.boxed.get_or_insert_default()
     }
 
-    /// Takes something from the waiters, and frees their box if nothing is left in it.
-    pub fn take<T: Default>(&mut self, what: impl FnOnce(&mut ObjectWaiters) -> T) -> T {
-        let Some(pending) = &mut self.pending else { return T::default() };
-        let taken = what(pending);
-        self.pending.take_if(|pending| **pending == ObjectWaiters::default());
+    /// Takes a value out of the boxed fields, and frees the box if nothing is left in it.
+    pub fn take<T: Default>(&mut self, take: impl FnOnce(&mut BoxedFields) -> T) -> T {
+        let Some(boxed) = &mut self.boxed else { return T::default() };
+        let taken = take(boxed);
+        self.boxed.take_if(|boxed| **boxed == BoxedFields::default());
         taken
     }
 }

@@ -179,7 +179,7 @@ impl Controller {
         if !object.is_lost() {
             return; // It was recomputed meanwhile.
         }
-        object.add_pending().last_copy_error = Some(error);
+        object.boxed_mut().last_copy_error = Some(error);
         if let Err(error) = self.recompute(now, id, effects) {
             self.recompute_failed(id, &error, effects);
         }

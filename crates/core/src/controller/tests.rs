@@ -17,7 +17,6 @@ use crate::spec::{ActorOptions, ActorSpec, Budget, Lifetime, RETRY_DELAY, RetryO
 use crate::spec::{Target, TaskOptions, TaskSpec};
 
 mod actors;
-mod control;
 mod copies;
 mod cycles;
 mod limits;
@@ -28,6 +27,7 @@ mod pull;
 mod sessions;
 mod streams;
 mod tasks;
+mod unlinked;
 mod unrunnable;
 mod workers;
 

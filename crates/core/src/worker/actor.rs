@@ -147,7 +147,7 @@ impl Worker {
         }
         match result {
             Ok(()) if hosted.life == InstancePhase::Leaving => {
-                self.end_actor(id, InstanceEndReason::WorkerDrained, effects)
+                self.end_instance(id, InstanceEndReason::WorkerDrained, effects)
             }
             Ok(()) => {
                 hosted.life = InstancePhase::Ready;
@@ -173,14 +173,14 @@ impl Worker {
         let here =
             self.actors.get(&instance.actor).is_some_and(|hosted| hosted.epoch == instance.epoch);
         if here {
-            self.end_actor(instance.actor, InstanceEndReason::Deleted, effects);
+            self.end_instance(instance.actor, InstanceEndReason::Deleted, effects);
         } else {
             self.counters.stale += 1;
         }
     }
 
-    /// Kills the executor of an instance for the controller. The actor may restart in another
-    /// executor.
+    /// Kills the executor of an instance, as the controller ordered. The actor may restart in
+    /// another executor.
     pub(super) fn kill_instance(&mut self, instance: Instance, effects: &mut Vec<Effect>) {
         match self.actors.get(&instance.actor).filter(|hosted| hosted.epoch == instance.epoch) {
             Some(hosted) => self.kill(hosted.executor, effects),
@@ -191,11 +191,11 @@ impl Worker {
     /// Ends an instance whose own code ends it.
     pub(super) fn actor_exited(&mut self, executor: ExecutorId, effects: &mut Vec<Effect>) {
         if let Occupant::Actor(id) = self.occupant(executor) {
-            self.end_actor(id, InstanceEndReason::Exited, effects);
+            self.end_instance(id, InstanceEndReason::Exited, effects);
         }
     }
 
-    pub(super) fn end_actor(
+    pub(super) fn end_instance(
         &mut self,
         id: ActorId,
         why: InstanceEndReason,
@@ -218,9 +218,9 @@ impl Worker {
     /// Removes an instance whose executor died, and settles its calls.
     ///
     /// Prefetched calls had not started, because the executor starts a call only after it has sent
-    /// the answer to the one before. There are two exceptions. If the worker killed the executor,
-    /// its last answers were `unheard`, so prefetched calls may have started. If the actor exits,
-    /// its executor starts no further calls.
+    /// the answer to the one before. There is one exception: if the worker killed the executor, it
+    /// ignored the executor's last answers (`unheard`), so prefetched calls may have started. That
+    /// does not hold for an actor that exited: its executor starts no further calls.
     pub(super) fn actor_executor_died(
         &mut self,
         id: ActorId,
@@ -296,7 +296,7 @@ impl Worker {
         let busy = !hosted.ids.is_empty();
         let due = if busy { now + ttl } else { hosted.last_used + ttl };
         if now >= due {
-            self.end_actor(id, InstanceEndReason::Idle, effects);
+            self.end_instance(id, InstanceEndReason::Idle, effects);
         } else {
             self.timers.insert((due, Timer::Idle(id)));
         }
@@ -324,7 +324,7 @@ impl Worker {
         let mut ids: Vec<ActorId> = self.actors.keys().copied().collect();
         ids.sort_unstable();
         for id in ids {
-            self.end_actor(id, InstanceEndReason::WorkerDrained, effects);
+            self.end_instance(id, InstanceEndReason::WorkerDrained, effects);
         }
     }
 }

@@ -266,7 +266,7 @@ impl Worker {
             hosted.running.insert(save.spec.id, save);
         }
         if hosted.life == InstancePhase::Leaving && hosted.ids.is_empty() && hosted.is_saved() {
-            self.end_actor(id, InstanceEndReason::WorkerDrained, effects);
+            self.end_instance(id, InstanceEndReason::WorkerDrained, effects);
         }
     }
 

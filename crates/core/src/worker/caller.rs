@@ -51,7 +51,9 @@ impl ParkedCalls {
     fn add_refused(&mut self, refused: Instance) {
         match self.calls.last_mut() {
             Some(ParkedCall::Refused { instance, count }) if *instance == refused => *count += 1,
-            _ => self.calls.push(ParkedCall::Refused { instance: refused, count: 1 }),
+            Some(ParkedCall::Refused { .. } | ParkedCall::Waits { .. }) | None => {
+                self.calls.push(ParkedCall::Refused { instance: refused, count: 1 });
+            }
         }
     }
 

@@ -1,10 +1,10 @@
 //! Checkpoints: when an actor's state is saved, and when further calls may start.
 //!
 //! The worker saves the state by a call of the actor's own method, when no other call runs in it.
-//! After as many calls as the actor's options allow, no other call starts before the state is saved
-//! and the controller has it. So whatever is killed, no more than that many calls are lost. A
-//! client may call the method itself: it asks for a checkpoint, and its answer leaves when the
-//! controller has the checkpoint.
+//! After as many calls as the actor's options allow, no other call starts before a save has ended
+//! and, if it succeeded, the controller has the checkpoint. So a kill loses at most that many calls
+//! beyond the last checkpoint. A save that fails starts the count anew: then a kill loses more. A
+//! client may call the method itself: its answer leaves when the controller has the checkpoint.
 
 use super::actor::{HostedActor, InstancePhase};
 use super::call::{Call, CallOrigin};
@@ -23,14 +23,14 @@ use std::sync::Arc;
 #[derive(Debug)]
 pub(super) struct CheckpointState {
     terms: CheckpointPolicy,
-    /// How many calls the executor got since the last save.
+    /// How many calls the executor got since the last save ended, even if that save failed.
     unsaved: u32,
-    /// The interval between checkpoints is over.
+    /// Whether the interval is over and calls have run since the last save.
     due: bool,
-    /// A save by the worker is with the executor.
+    /// Whether a save that the worker started is with the executor.
     under_way: bool,
-    /// The checkpoints that the controller does not have yet, by sequence number. Each has the call
-    /// that saved it, which is answered when the controller has it.
+    /// The checkpoints that the controller does not have yet, by sequence number. The caller of
+    /// each save gets its answer when the controller has the checkpoint.
     storing: BTreeMap<u64, (Call, UserCodeResult)>,
     next: u64,
     timer: Option<Time>,
@@ -77,7 +77,7 @@ impl HostedActor {
         }
     }
 
-    /// Returns whether the state is saved, as far as this actor's state is saved at all.
+    /// Returns whether nothing is left to save. True for an actor without checkpoints.
     pub fn is_saved(&self) -> bool {
         self.saving.as_ref().is_none_or(|saving| !saving.is_busy() && saving.unsaved == 0)
     }
@@ -109,8 +109,9 @@ impl HostedActor {
 }
 
 impl Worker {
-    /// Handles the end of a call, if the call saved the state: the controller gets the checkpoint
-    /// before the caller gets its answer. Returns any other call.
+    /// Handles the end of a call. If the call saved the state, sends the checkpoint to the
+    /// controller, and keeps the call: its caller gets the answer when the controller has the
+    /// checkpoint. Returns any other call, and a save that failed.
     pub(super) fn checkpointed_by(
         &mut self,
         id: ActorId,

@@ -260,7 +260,7 @@ mod tests {
     fn one_that_is_being_made_is_not_taken_for_one_that_was_left() {
         let folder = folder().unwrap();
         let (file, draft) = draft(&folder).unwrap();
-        crate::record::list_clusters().unwrap();
+        crate::cluster_record::list_clusters().unwrap();
         sweep(&folder);
         assert!(draft.exists());
         drop(file);

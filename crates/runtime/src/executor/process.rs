@@ -57,7 +57,7 @@ use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
-use termination::{WorkLabel, end, how, was_killed};
+use termination::{WorkLabel, describe_end, end, was_killed};
 use tracing::{debug, warn};
 
 /// How long an executor may take to report that it is up.
@@ -384,9 +384,9 @@ impl Supervisor {
                  `memory` for this work, so that less runs at a time"
             )
         } else if self.shared.ready.load(Ordering::Relaxed) {
-            how(&executor, status)
+            describe_end(&executor, status)
         } else {
-            let how = how(&executor, status);
+            let how = describe_end(&executor, status);
             format!("{how} before it came to {BEGINNINGS}")
         };
         warn!(target: EXECUTOR, executor = id, "{}", escaped(&words));

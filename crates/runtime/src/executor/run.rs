@@ -52,29 +52,29 @@ pub(crate) type ReportFn = Arc<dyn Fn(ExecutorReport) + Send + Sync>;
 
 /// The tasks and calls that run in an executor, to reach them while they run.
 #[derive(Clone, Default)]
-pub(crate) struct RunningTasks(Arc<Mutex<Tokens>>);
+pub(crate) struct RunningTasks(Arc<Mutex<RunningState>>);
 
 #[derive(Default)]
-struct Tokens {
-    tokens: BTreeMap<TaskId, TaskControls>,
+struct RunningState {
+    controls: BTreeMap<TaskId, TaskControls>,
     /// Tasks that were cancelled while they did not run: they are about to run, or have ended.
-    early: VecDeque<TaskId>,
-    /// Counts of consumed items of tasks that did not run.
-    took_early: VecDeque<(TaskId, u32)>,
-    /// Whether everything was cancelled, also what would run later.
-    over: bool,
+    cancelled_early: VecDeque<TaskId>,
+    /// Counts of consumed items that arrived while their task did not run.
+    consumed_early: VecDeque<(TaskId, u32)>,
+    /// Whether all tasks were cancelled. Then every later task is cancelled before it runs.
+    all_cancelled: bool,
 }
 
-/// The controls through which a running task learns what it must know.
+/// How the worker's urgent messages reach a running task.
 #[derive(Clone, Default)]
 struct TaskControls {
     cancel: CancelToken,
-    /// Set if the work that it has submitted must stop with it.
+    /// Whether a cancellation also stops the work that the task has submitted.
     stops_all: Arc<AtomicBool>,
-    /// Its current wait for other work.
+    /// The task's current wait for other work.
     waiting: CurrentWait,
-    /// How many of its items were consumed.
-    room: Arc<ItemWindow>,
+    /// The count of the task's consumed items, which its producer waits for.
+    window: Arc<ItemWindow>,
 }
 
 impl TaskControls {
@@ -82,43 +82,43 @@ impl TaskControls {
         // Set first, so a thread that sees the cancellation also sees this.
         self.stops_all.fetch_or(!alone, Ordering::Relaxed);
         self.cancel.cancel();
-        self.room.stop();
+        self.window.stop();
     }
 }
 
-/// The most tasks that are remembered because a cancellation, or a count of consumed items, arrived
-/// before they ran. No more are on their way at a time.
+/// The most entries in each list of early messages. Their tasks are about to run, or have ended.
+/// When a list is full, the oldest entry is dropped: most likely, its task has ended.
 const MAX_EARLY: usize = 64;
 
 impl RunningTasks {
-    fn with<R>(&self, what: impl FnOnce(&mut Tokens) -> R) -> R {
+    fn with<R>(&self, what: impl FnOnce(&mut RunningState) -> R) -> R {
         what(&mut self.0.lock().expect("no user code runs under it"))
     }
 
     /// Registers a task that runs from now on. Its token is cancelled already if the cancellation
     /// arrived before.
     fn begin(&self, task: TaskId) -> TaskControls {
-        let token = TaskControls::default();
+        let controls = TaskControls::default();
         let stop = self.with(|running| {
-            running.tokens.insert(task, token.clone());
-            let early = running.early.len();
-            running.early.retain(|id| *id != task);
-            running.took_early.retain(|(id, count)| {
+            running.controls.insert(task, controls.clone());
+            let early = running.cancelled_early.len();
+            running.cancelled_early.retain(|id| *id != task);
+            running.consumed_early.retain(|(id, count)| {
                 if *id == task {
-                    token.room.note_consumed(*count); // No thread waits for room yet.
+                    controls.window.note_consumed(*count); // No thread waits for room yet.
                 }
                 *id != task
             });
-            running.over || running.early.len() < early
+            running.all_cancelled || running.cancelled_early.len() < early
         });
         if stop {
-            token.cancel(false); // It has not submitted any work.
+            controls.cancel(false); // It has not submitted any work.
         }
-        token
+        controls
     }
 
     fn end(&self, task: TaskId) {
-        self.with(|running| running.tokens.remove(&task));
+        self.with(|running| running.controls.remove(&task));
     }
 
     /// Handles an urgent message of the worker.
@@ -128,9 +128,9 @@ impl RunningTasks {
             UrgentMessage::CancelAlone(task) => self.interrupt(task, true),
             UrgentMessage::ItemsTaken { task, count } => self.note_consumed(task, count),
             UrgentMessage::DenyWait { task, limit } => {
-                let token = self.with(|running| running.tokens.get(&task).cloned());
-                if let Some(token) = token {
-                    token.waiting.refuse(limit);
+                let controls = self.with(|running| running.controls.get(&task).cloned());
+                if let Some(controls) = controls {
+                    controls.waiting.refuse(limit);
                 }
             }
         }
@@ -138,46 +138,46 @@ impl RunningTasks {
 
     /// Notes how many items were consumed of a task that runs or is about to.
     fn note_consumed(&self, task: TaskId, count: u32) {
-        let token = self.with(|running| {
-            let token = running.tokens.get(&task).cloned();
-            if token.is_none() {
-                running.took_early.push_back((task, count));
-                if running.took_early.len() > MAX_EARLY {
-                    running.took_early.pop_front();
+        let controls = self.with(|running| {
+            let controls = running.controls.get(&task).cloned();
+            if controls.is_none() {
+                running.consumed_early.push_back((task, count));
+                if running.consumed_early.len() > MAX_EARLY {
+                    running.consumed_early.pop_front();
                 }
             }
-            token
+            controls
         });
-        if let Some(token) = token {
-            token.room.note_consumed(count);
+        if let Some(controls) = controls {
+            controls.window.note_consumed(count);
         }
     }
 
     /// Cancels a task or call that runs or is about to.
     fn interrupt(&self, task: TaskId, alone: bool) {
-        let token = self.with(|running| {
-            let token = running.tokens.get(&task).cloned();
-            if token.is_none() {
-                running.early.push_back(task);
-                if running.early.len() > MAX_EARLY {
-                    running.early.pop_front();
+        let controls = self.with(|running| {
+            let controls = running.controls.get(&task).cloned();
+            if controls.is_none() {
+                running.cancelled_early.push_back(task);
+                if running.cancelled_early.len() > MAX_EARLY {
+                    running.cancelled_early.pop_front();
                 }
             }
-            token
+            controls
         });
-        if let Some(token) = token {
-            token.cancel(alone);
+        if let Some(controls) = controls {
+            controls.cancel(alone);
         }
     }
 
     /// Cancels everything, also what arrives later.
     pub fn interrupt_all(&self) {
         let all: Vec<TaskControls> = self.with(|running| {
-            running.over = true;
-            running.tokens.values().cloned().collect()
+            running.all_cancelled = true;
+            running.controls.values().cloned().collect()
         });
-        for token in all {
-            token.cancel(false);
+        for controls in all {
+            controls.cancel(false);
         }
     }
 }
@@ -233,9 +233,10 @@ impl Runner {
 
     /// Calls the handler for lost sessions, if the failure of user code may come from one.
     ///
-    /// `lost_before` is how many sessions this process had lost when it last joined before user
-    /// code began. If it has lost more by now, requests of user code to the cluster may have failed
-    /// for that reason, even if the session was lost before user code began.
+    /// `lost_before` is read when user code begins. It is the number of sessions that this process
+    /// had lost when it last joined. If the process has lost more by now, requests of user code to
+    /// the cluster may have failed for that reason, even if the session was lost before user code
+    /// began.
     fn check_cut_off(&self, lost_before: u64, outcome: &Outcome) {
         // An actor that cannot restart keeps its state, whatever it lost.
         let can_begin_anew = self.actor.as_ref().is_none_or(|actor| actor.restarts);
@@ -256,7 +257,7 @@ impl Runner {
                 let program = self.program.clone();
                 let place = ActorAndGpus { actor: None, gpus: gpus.into() };
                 let began = Cell::new(false);
-                let end = self.guarded(&spec, attempt, place, values, |call| {
+                let end = self.run_user_code(&spec, attempt, place, values, |call| {
                     began.set(true);
                     program.run(call)
                 });
@@ -300,7 +301,8 @@ impl Runner {
         (self.report)(ExecutorReport::Constructed { result });
     }
 
-    /// Constructs an instance from the newest checkpoint that can be loaded.
+    /// Constructs an instance, and loads the newest checkpoint that can be loaded. Without any
+    /// checkpoint, the instance begins anew. Fails if there are checkpoints and none can be loaded.
     fn make(
         &self,
         invocation: &Invocation,
@@ -350,7 +352,7 @@ impl Runner {
     fn call_now(&self, actor: &Actor, spec: &TaskSpec, attempt: Attempt, values: Vec<Value>) {
         let place = actor.place();
         let mut exits = false;
-        let end = self.guarded(spec, attempt, place, values, |call| {
+        let end = self.run_user_code(spec, attempt, place, values, |call| {
             let reply = actor.checked(&call.name, caught(|| actor.instance.call(call)));
             exits = reply.as_ref().is_ok_and(|reply| reply.exits);
             reply
@@ -417,11 +419,11 @@ impl Runner {
         place: ActorAndGpus,
         values: Vec<Value>,
     ) -> (Context, Invocation) {
-        let TaskControls { cancel, stops_all, waiting, room } = self.running.begin(spec.id);
+        let TaskControls { cancel, stops_all, waiting, window } = self.running.begin(spec.id);
         let tried = AttemptId { task: spec.id, attempt };
         let items = spec.stream_window.map(|most| {
             let (objects, report) = (self.objects.clone(), self.report.clone());
-            ItemProducer::new(tried, most, room, objects, spec.options.durable, report)
+            ItemProducer::new(tried, most, window, objects, spec.options.durable, report)
         });
         let ActorAndGpus { actor, gpus } = place;
         let (actor, actor_epoch) = actor.unzip();
@@ -451,13 +453,14 @@ impl Runner {
         }
         let name = &*invocation.name;
         let words = format!(
-            "{name:?} is of a program that cannot yield items while it runs: call it without a stream"
+            "the program of {name:?} cannot yield items while a task runs: submit the task without a stream"
         );
         Err(Error::unsupported(words))
     }
 
-    /// Runs user code. Turns a panic into an error.
-    fn guarded(
+    /// Prepares, runs and ends user code: opens the arguments, calls `code`, and stores large
+    /// results. Does not call `code` if the task was cancelled before.
+    fn run_user_code(
         &self,
         spec: &TaskSpec,
         attempt: Attempt,
@@ -520,7 +523,7 @@ impl Runner {
 }
 
 fn not_begun() -> Error {
-    Error::cancelled("it was cancelled before it ran")
+    Error::cancelled("the work was cancelled before it ran")
 }
 
 fn call_end(reply: Result<Reply, Error>, items: Option<&ItemProducer>) -> UserCodeResult {
@@ -731,7 +734,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_to_stop_before_it_runs_does_not_run() {
+    fn a_task_that_is_cancelled_before_it_runs_does_not_run() {
         let running = RunningTasks::default();
         let (early, other) = (TaskId::from_u128(1), TaskId::from_u128(2));
         running.handle_urgent(UrgentMessage::Cancel(early));

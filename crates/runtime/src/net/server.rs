@@ -2,8 +2,8 @@
 //! and the reflection and health services that gRPC tools expect.
 //!
 //! A connection that starts with a [handshake] comes from a Marline process, and the handshake says
-//! what the connection is for. Any other connection is gRPC, and each of its requests carries a
-//! [ticket]. Only the health service answers clients without a ticket.
+//! what the connection is for. Any other connection is gRPC. If the cluster has a token, each
+//! request on it must carry a [ticket]; only the health service answers without one.
 
 use super::address::short_path;
 use super::control;
@@ -113,11 +113,11 @@ impl BoundListener {
         Ok(match socket {
             BoundSocket::Tcp(socket) => {
                 let incoming = TcpListenerStream::new(socket.listen(BACKLOG).map_err(cannot)?);
-                sorted(node, incoming.map(|came| came.map(Socket::tcp)), secret)
+                serve_incoming(node, incoming.map(|came| came.map(Socket::tcp)), secret)
             }
             BoundSocket::Unix(socket) => {
                 let incoming = UnixListenerStream::new(socket.listen(BACKLOG).map_err(cannot)?);
-                sorted(node, incoming.map(|came| came.map(Socket::Unix)), secret)
+                serve_incoming(node, incoming.map(|came| came.map(Socket::Unix)), secret)
             }
         })
     }
@@ -129,19 +129,19 @@ fn cannot_listen(at: &str, error: &std::io::Error) -> Error {
 
 /// Serves incoming connections: those of Marline processes by the kind in their handshake, the
 /// others as gRPC.
-fn sorted<S>(node: &Arc<Node>, incoming: S, secret: Credentials) -> Server
+fn serve_incoming<S>(node: &Arc<Node>, incoming: S, secret: Credentials) -> Server
 where
     S: Stream<Item = std::io::Result<Socket>> + Send + Unpin + 'static,
 {
     let (streams, grpc) = mpsc::channel(1);
     let server = serve(node, ReceiverStream::new(grpc), secret.clone());
-    let door = Acceptor {
+    let acceptor = Acceptor {
         node: Arc::downgrade(node),
         secret,
         streams,
         unauthenticated: UnauthenticatedPool::default(),
     };
-    io().spawn(door.accept_all(incoming));
+    io().spawn(acceptor.accept_all(incoming));
     server
 }
 
@@ -229,7 +229,7 @@ impl Acceptor {
         match kind {
             Some(ConnectionKind::Link) => {
                 drop(place);
-                serve_plain(self.node, socket).await;
+                serve_link(self.node, socket).await;
             }
             Some(
                 kind @ (ConnectionKind::Data | ConnectionKind::Store | ConnectionKind::Upload),
@@ -265,22 +265,22 @@ async fn first_byte(socket: &Socket) -> Option<u8> {
 }
 
 /// Serves a frame connection of a link.
-async fn serve_plain(node: Weak<Node>, socket: Socket) {
+async fn serve_link(node: Weak<Node>, socket: Socket) {
     let Some((connection, frames)) = FrameConnection::accept(socket).await else { return };
     let outbox = connection.outbox();
     let Some(attached) = attach(&node, frames, &outbox) else {
-        // The outbox has the last frame for the peer (`Over`), or none if its first frame was
-        // invalid.
-        return connection.run(&outbox, Deaf).await;
+        // If the session is over, the outbox has the last frame for the peer (`Over`). After any
+        // other failure the outbox is empty: frame connections carry no errors.
+        return connection.run(&outbox, HangUp).await;
     };
     let reader = LinkReader::new(node, attached.which, attached.connection);
     reader.carry(connection, outbox, attached.frames).await;
 }
 
 /// Ends a connection at the first frames that it brings.
-struct Deaf;
+struct HangUp;
 
-impl frame_connection::FrameHandler for Deaf {
+impl frame_connection::FrameHandler for HangUp {
     fn received(&mut self, _: Vec<v1::Frame>) -> bool {
         false
     }
@@ -288,7 +288,7 @@ impl frame_connection::FrameHandler for Deaf {
 }
 
 /// A connection that was attached to a link.
-struct Carried {
+struct AttachedConnection {
     which: LinkId,
     connection: u64,
     /// The frames that came in one message with `Attach`.
@@ -297,11 +297,15 @@ struct Carried {
 
 /// Attaches a connection to the link that its first frame names. If no link takes the connection,
 /// puts the reason into the outbox, closes it, and returns `None`.
-fn attach(node: &Weak<Node>, frames: Vec<v1::Frame>, outbox: &Outbox) -> Option<Carried> {
+fn attach(
+    node: &Weak<Node>,
+    frames: Vec<v1::Frame>,
+    outbox: &Outbox,
+) -> Option<AttachedConnection> {
     let mut frames = frames.into_iter();
     let first = frames.next().map(Frame::attach);
     let Some(Ok(Frame::Attach { session, connection, host })) = first else {
-        outbox.fail(Error::invalid("the first frame of a connection is Attach"));
+        outbox.fail(Error::invalid("the first frame of a connection must be Attach"));
         return None;
     };
     let Some(node) = node.upgrade() else {
@@ -309,9 +313,12 @@ fn attach(node: &Weak<Node>, frames: Vec<v1::Frame>, outbox: &Outbox) -> Option<
         return None;
     };
     match node.attach(session, connection, host, outbox.clone()) {
-        AttachOutcome::To(which) => Some(Carried { which, connection, frames: frames.collect() }),
+        AttachOutcome::To(which) => {
+            Some(AttachedConnection { which, connection, frames: frames.collect() })
+        }
         AttachOutcome::Late => {
-            let words = format!("connection {connection} is not later than those before it");
+            let words =
+                format!("a later connection of this link arrived before connection {connection}");
             outbox.fail(Error::unavailable(Ran::No, words));
             None
         }
@@ -375,9 +382,9 @@ fn check_token(
     secret: Credentials,
 ) -> impl FnMut(Request<()>) -> Result<Request<()>, Status> + Clone {
     move |request| {
-        let standing = request.extensions().get::<Authentication>().cloned();
-        let standing = standing.expect("every connection has an `Authentication`");
-        if let Authentication::Proved = standing {
+        let authentication = request.extensions().get::<Authentication>().cloned();
+        let authentication = authentication.expect("every connection has an `Authentication`");
+        if let Authentication::Proved = authentication {
             return Ok(request);
         }
         let Some((token, incarnation)) = secret.required_from_peers() else {
@@ -388,7 +395,7 @@ fn check_token(
             let given = request.metadata().get("authorization").map(|value| value.as_bytes());
             ticket::check(given, &token, incarnation, ticket::now()).map_err(to_status)?;
         }
-        standing.admit();
+        authentication.admit();
         Ok(request)
     }
 }
@@ -417,12 +424,12 @@ impl Links for LinksService {
         Ok(Response::new(encode_joined(joined)))
     }
 
-    type AttachStream = Answers;
+    type AttachStream = FrameStream;
 
     async fn attach(
         &self,
         request: Request<Streaming<v1::Frames>>,
-    ) -> Result<Response<Answers>, Status> {
+    ) -> Result<Response<FrameStream>, Status> {
         let (outbox, outgoing) = outbox();
         let mut incoming = request.into_inner();
         let node = self.node.clone();
@@ -436,14 +443,14 @@ impl Links for LinksService {
                 }
             }
         });
-        Ok(Response::new(Answers(outgoing)))
+        Ok(Response::new(FrameStream(outgoing)))
     }
 }
 
 /// The stream of messages as a server sends it.
-pub(crate) struct Answers(OutboxStream);
+pub(crate) struct FrameStream(OutboxStream);
 
-impl Stream for Answers {
+impl Stream for FrameStream {
     type Item = Result<v1::Frames, Status>;
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         let next = Pin::new(&mut self.0).poll_next(cx);

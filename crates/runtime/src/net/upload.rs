@@ -85,7 +85,7 @@ pub(super) fn receive(store: &ObjectStore, stream: &mut BlockingSocket) -> io::R
     answer.put_u64(taken.worker.epoch.0);
     // If the client does not get this answer, it sends the value again.
     let sent = stream.write_all(&answer);
-    taken.wait_until_kept(KEPT_WITHIN);
+    taken.wait_until_retained(KEPT_WITHIN);
     sent
 }
 
@@ -339,7 +339,7 @@ mod tests {
         drop(first);
         assert!(has(&store, &[&bytes(1_000)]), "the second upload has the name now");
         store.retain(object());
-        second.wait_until_kept(Duration::from_secs(60));
+        second.wait_until_retained(Duration::from_secs(60));
         assert!(has(&store, &[&bytes(1_000)]));
         store.set_session(None);
         let room = store.room(1_000).unwrap();

@@ -1,5 +1,5 @@
-//! Requests of the control service, each answered under the node's lock: from the controller, or
-//! from the workers of this process.
+//! Answers requests of the control service under the node's lock, from the state of its controller
+//! or of the workers of this process.
 
 use super::{Node, NodeState, Shell};
 use crate::executor::log::Logs;
@@ -83,11 +83,11 @@ impl Node {
         self.with_state(|state, _| state.cluster)
     }
 
-    /// Notes that a worker or client of this node belongs to the controller at `at`, and what a
-    /// worker offers.
-    pub fn set_upstream(&self, membership: &Membership, at: &str) {
+    /// Records the address of the controller that a worker or client of this node belongs to. For a
+    /// worker, also records the resources that it offers.
+    pub fn set_upstream(&self, membership: &Membership, address: &str) {
         self.with_state(|state, _| {
-            state.upstream = Some(at.into());
+            state.upstream = Some(address.into());
             if let (Shell::Worker(index), Role::Worker(info)) = (membership.shell, &membership.role)
             {
                 state.note_offer(index, info);

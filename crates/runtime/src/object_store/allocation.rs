@@ -10,25 +10,26 @@ use marline_core::time::Time;
 use marline_objects::Writable;
 use std::time::Duration;
 
-/// Room that is being filled. Dropping it before it is filled returns it.
+/// Room that a thread of this process fills. Dropping it returns the room to the store, filled or
+/// not, unless [`taken`](Self::taken) has handed the room over.
 pub(crate) struct Allocation {
     store: ObjectStore,
-    filled: Option<(BlobId, Writable)>,
+    room: Option<(BlobId, Writable)>,
 }
 
 impl Allocation {
     pub(super) fn new(store: ObjectStore, blob: BlobId, room: Writable) -> Allocation {
-        Allocation { store, filled: Some((blob, room)) }
+        Allocation { store, room: Some((blob, room)) }
     }
 
     /// Returns the memory to fill.
     pub(super) fn writable(&mut self) -> &mut Writable {
-        &mut self.filled.as_mut().expect("the room is not handed over yet").1
+        &mut self.room.as_mut().expect("the room is not handed over yet").1
     }
 
     /// Hands over the filled memory and its blob.
     pub(super) fn taken(mut self) -> (BlobId, Writable) {
-        self.filled.take().expect("the room is handed over once")
+        self.room.take().expect("the room is handed over once")
     }
 }
 
@@ -40,7 +41,7 @@ impl AsMut<[u8]> for Allocation {
 
 impl Drop for Allocation {
     fn drop(&mut self) {
-        if let Some((blob, room)) = self.filled.take() {
+        if let Some((blob, room)) = self.room.take() {
             drop(room);
             self.store.enter(|state, now| state.handle(now, Event::Abandoned { blob }));
         }
@@ -55,13 +56,13 @@ pub(crate) struct ReceivedUpload {
     blob: BlobId,
     /// The session of the worker that has the data.
     pub worker: Session,
-    kept: oneshot::Receiver<()>,
+    retained: oneshot::Receiver<()>,
 }
 
 impl ReceivedUpload {
     /// Waits until the cluster retains the data, at most this long.
-    pub fn wait_until_kept(mut self, at_most: Duration) {
-        let _ = self.kept.recv().timeout(at_most).wait();
+    pub fn wait_until_retained(mut self, at_most: Duration) {
+        let _ = self.retained.recv().timeout(at_most).wait();
     }
 }
 
@@ -96,12 +97,12 @@ impl ObjectStore {
 
     /// Wraps room that was granted earlier.
     pub(super) fn room_again(&self, filled: (BlobId, Writable)) -> Allocation {
-        Allocation { store: self.clone(), filled: Some(filled) }
+        Allocation { store: self.clone(), room: Some(filled) }
     }
 
     /// Makes filled room the data of an object that a client elsewhere is about to put.
     pub fn take_in(&self, object: ObjectId, room: Allocation) -> Result<ReceivedUpload, Error> {
-        let (tell, kept) = oneshot();
+        let (tell, retained) = oneshot();
         let (blob, room) = room.taken();
         let worker = self.enter(|state, now| {
             state.bodies.set_memory(blob, room);
@@ -121,15 +122,15 @@ impl ObjectStore {
             object,
             blob,
             worker: worker.ok_or_else(nowhere)?,
-            kept,
+            retained,
         })
     }
 }
 
 impl ObjectStoreState {
     /// Notifies the thread that waits until the cluster retains an upload.
-    pub(super) fn tell_kept(&mut self, object: ObjectId) {
-        self.outside.extend(self.sent.remove(&object).map(DeferredAction::Kept));
+    pub(super) fn notify_retained(&mut self, object: ObjectId) {
+        self.outside.extend(self.sent.remove(&object).map(DeferredAction::UploadRetained));
     }
 
     /// Ends the maker's ownership of an object's blob.

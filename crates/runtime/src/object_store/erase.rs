@@ -1,5 +1,5 @@
 //! Erases saved files, on a thread that runs only while there are files to erase. A shared folder
-//! may answer late, and no thread with a lock must wait for it.
+//! may answer late, and a thread that holds a lock must not wait for the folder.
 
 use super::disk::{Start, start_thread};
 use marline_objects::{DurableFiles, FileId};
@@ -7,11 +7,11 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 /// A file to erase.
-pub(super) struct Erase {
+pub(super) struct FileToErase {
     pub saved: DurableFiles,
     pub name: String,
     /// Erase the file only if it is still this one.
-    pub own: Option<FileId>,
+    pub only_if: Option<FileId>,
 }
 
 /// See the [module](self).
@@ -22,7 +22,7 @@ pub(super) struct EraseQueue {
 
 #[derive(Default)]
 struct Todo {
-    files: VecDeque<Erase>,
+    files: VecDeque<FileToErase>,
     /// Whether a thread erases files.
     is_running: bool,
 }
@@ -36,7 +36,7 @@ impl Default for EraseQueue {
 impl EraseQueue {
     /// Queues a file to be erased, in order. If no thread can be started now, the file goes with
     /// the next one.
-    pub fn take(&self, file: Erase) {
+    pub fn enqueue(&self, file: FileToErase) {
         let mut todo = lock(&self.todo);
         todo.files.push_back(file);
         if !todo.is_running {
@@ -59,9 +59,9 @@ fn erase(todo: &Mutex<Todo>) {
             todo.is_running = next.is_some();
             next
         };
-        let Some(Erase { saved, name, own }) = next else { return };
-        match own {
-            Some(own) => saved.erase_own(&name, own),
+        let Some(FileToErase { saved, name, only_if }) = next else { return };
+        match only_if {
+            Some(file) => saved.erase_own(&name, file),
             None => saved.erase(&name),
         }
     }

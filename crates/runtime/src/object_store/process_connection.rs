@@ -293,10 +293,10 @@ impl ObjectStoreState {
         &mut self,
         process: ProcessId,
         number: u64,
-        given: GrantedBlob,
+        granted: GrantedBlob,
         access: Access,
     ) {
-        let (segment, blob) = (given.block.segment, given.blob);
+        let (segment, blob) = (granted.block.segment, granted.blob);
         self.hold(
             process,
             number,
@@ -308,7 +308,7 @@ impl ObjectStoreState {
         let peer = self.peers.get_mut(&process);
         let is_new = peer.is_some_and(|peer| peer.knows.insert((segment, access)));
         let passed = is_new.then_some(access);
-        let answer = StoreReply::Given { number, given, passed };
+        let answer = StoreReply::Granted { number, granted, passed };
         self.answer(process, &answer, passed.map(|access| (segment, access)));
     }
 

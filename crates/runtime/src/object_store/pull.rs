@@ -119,10 +119,10 @@ impl ObjectStoreState {
             return self.never_comes(now, object, &error);
         };
         missing.pauses = true;
-        self.outside.push(DeferredAction::AskLater(object, pause));
+        self.outside.push(DeferredAction::LookUpLater(object, pause));
         if missing.coming.is_some() {
             let left = KEEP_FOR.saturating_sub(missing.tries.failing_for(now));
-            self.outside.push(DeferredAction::LetGoLater(object, self.worker, left));
+            self.outside.push(DeferredAction::DropPiecesLater(object, self.worker, left));
         }
     }
 

@@ -10,7 +10,7 @@
 //! made itself, where none was before. When its session is over, another store may have been
 //! assigned the task: then this store erases nothing, and saves nothing of what it had begun.
 
-use super::erase::{Erase, EraseQueue};
+use super::erase::{EraseQueue, FileToErase};
 use super::store_protocol::StoreReply;
 use super::{Durability, ObjectStore, ObjectStoreShared, ObjectStoreState, unmappable};
 use marline_core::error::{Error, Ran};
@@ -84,11 +84,11 @@ impl DurableSaves {
         }
     }
 
-    /// Queues the file of an object to be erased; no caller waits for it. If `own` is a file,
+    /// Queues the file of an object to be erased; no caller waits for it. If `only_if` is a file,
     /// erases only that one.
-    fn have_erased(&self, object: ObjectId, own: Option<FileId>) {
+    fn have_erased(&self, object: ObjectId, only_if: Option<FileId>) {
         if let Some(saved) = self.saved.clone() {
-            self.erasing.take(Erase { saved, name: name(object), own });
+            self.erasing.enqueue(FileToErase { saved, name: name(object), only_if });
         }
     }
 }

@@ -20,7 +20,7 @@ impl ObjectStoreState {
             self.effect(now, effect);
         }
         if self.machine.next_wake() != before {
-            self.outside.push(DeferredAction::Due);
+            self.outside.push(DeferredAction::WakeTimer);
         }
     }
 
@@ -70,7 +70,7 @@ impl ObjectStoreState {
         let room = self.arena.allocate(bytes as usize);
         for gone in self.arena.gone() {
             self.segment_gone(gone.number);
-            self.outside.push(DeferredAction::Gone(gone));
+            self.outside.push(DeferredAction::ReturnSegment(gone));
         }
         room
     }
@@ -218,7 +218,7 @@ impl ObjectStoreState {
                 self.saving.note_retained(object);
                 self.handle(now, Event::Retained { blob });
                 self.disown(now, object);
-                self.tell_kept(object);
+                self.notify_retained(object);
             }
             None => {
                 let error = Error::gone(

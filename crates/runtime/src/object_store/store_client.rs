@@ -74,7 +74,7 @@ struct AheadAllocation {
 /// The result of a request.
 #[derive(Clone, Copy)]
 enum Done {
-    Given(GrantedBlob),
+    Granted(GrantedBlob),
     Saved { durable: bool },
 }
 
@@ -140,10 +140,12 @@ impl ObjectStoreClient {
         self.check_ours()?; // Room that was requested ahead does not belong to a fork.
         let layout = super::layout_of(parts)?;
         let bytes = layout.bytes() as u64;
-        let (number, given) = self.room(bytes, go_on)?;
+        let (number, granted) = self.room(bytes, go_on)?;
         let filled = self
-            .map(given, Access::Write)
-            .and_then(|()| self.windows.writable(given.block, layout.bytes(), given.trims, |_| {}))
+            .map(granted, Access::Write)
+            .and_then(|()| {
+                self.windows.writable(granted.block, layout.bytes(), granted.trims, |_| {})
+            })
             .and_then(|mut room| layout.fill(&mut room, parts));
         if let Err(error) = filled {
             self.release_blob(number);
@@ -158,7 +160,7 @@ impl ObjectStoreClient {
         } else {
             self.send_requests(&[seal])?;
         }
-        Ok(given.worker)
+        Ok(granted.worker)
     }
 
     /// Returns room for this many bytes: the room that was requested ahead, or else the room that a
@@ -172,14 +174,14 @@ impl ObjectStoreClient {
         if let Some((number, asked)) = ahead {
             if asked != bytes {
                 self.cancel_request(number);
-            } else if let Ok(given) = self.wait_for_room(number, go_on)? {
-                return Ok((number, given));
+            } else if let Ok(granted) = self.wait_for_room(number, go_on)? {
+                return Ok((number, granted));
             }
         }
         let number =
             self.ask_after(None, |number| StoreRequest::Create { number, bytes, ahead: false })?;
-        let given = self.wait_for_room(number, go_on)??;
-        Ok((number, given))
+        let granted = self.wait_for_room(number, go_on)??;
+        Ok((number, granted))
     }
 
     /// Waits for room that was requested. Cancels the request when `go_on` returns false.
@@ -189,8 +191,8 @@ impl ObjectStoreClient {
         go_on: &mut dyn FnMut() -> bool,
     ) -> Result<Result<GrantedBlob, Error>, Error> {
         loop {
-            if let Some(given) = self.wait(number, Some(Instant::now() + super::LOOK_EVERY)) {
-                return Ok(given);
+            if let Some(granted) = self.wait(number, Some(Instant::now() + super::LOOK_EVERY)) {
+                return Ok(granted);
             }
             if !go_on() {
                 self.cancel_request(number);
@@ -232,7 +234,7 @@ impl ObjectStoreClient {
         let number = self.ask_after(None, |number| StoreRequest::Save { number, object })?;
         match self.wait_done(number, None).expect("without a limit, it returns a result")? {
             Done::Saved { durable } => Ok(durable),
-            Done::Given(_) => Err(Error::internal("the store granted a blob to a save request")),
+            Done::Granted(_) => Err(Error::internal("the store granted a blob to a save request")),
         }
     }
 
@@ -252,18 +254,18 @@ impl ObjectStoreClient {
         self: &Arc<ObjectStoreClient>,
         object: ObjectId,
         number: u64,
-        given: GrantedBlob,
+        granted: GrantedBlob,
     ) -> Result<(View, Layout), Error> {
         let read = Read { remote: self.clone(), number };
-        let shown = self
-            .map(given, Access::Read)
-            .and_then(|()| self.windows.view(given.block, given.bytes as usize, |_| drop(read)));
+        let shown = self.map(granted, Access::Read).and_then(|()| {
+            self.windows.view(granted.block, granted.bytes as usize, |_| drop(read))
+        });
         super::laid_out(object, shown.map_err(|error| super::unmappable(&error))?)
     }
 
     /// Maps a segment that was passed to this process, if it is not mapped yet.
-    fn map(&self, given: GrantedBlob, access: Access) -> std::io::Result<()> {
-        let (segment, mut state) = (given.block.segment, self.state());
+    fn map(&self, granted: GrantedBlob, access: Access) -> std::io::Result<()> {
+        let (segment, mut state) = (granted.block.segment, self.state());
         if let Some(descriptor) = state.segments.get(&(segment, access)) {
             self.windows.add(segment, access, descriptor)?;
             state.segments.remove(&(segment, access));
@@ -312,7 +314,7 @@ impl ObjectStoreClient {
     pub fn wait(&self, number: u64, until: Option<Instant>) -> Option<Result<GrantedBlob, Error>> {
         let done = self.wait_done(number, until)?;
         Some(done.and_then(|done| match done {
-            Done::Given(given) => Ok(given),
+            Done::Granted(granted) => Ok(granted),
             Done::Saved { .. } => Err(Error::internal("the store saved for a read request")),
         }))
     }
@@ -419,14 +421,14 @@ impl ObjectStoreClient {
         loop {
             match StoreReply::next(&mut state.received) {
                 Ok(None) => return,
-                Ok(Some(StoreReply::Given { number, given, passed })) => {
+                Ok(Some(StoreReply::Granted { number, granted, passed })) => {
                     if let Some(access) = passed {
                         let Some(segment) = state.descriptors.pop_front() else {
                             return state.over = true;
                         };
-                        state.segments.insert((given.block.segment, access), segment);
+                        state.segments.insert((granted.block.segment, access), segment);
                     }
-                    state.answered(number, Ok(Done::Given(given)));
+                    state.answered(number, Ok(Done::Granted(granted)));
                 }
                 Ok(Some(StoreReply::Saved { number, durable })) => {
                     state.answered(number, Ok(Done::Saved { durable }));

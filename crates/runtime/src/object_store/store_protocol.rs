@@ -1,5 +1,5 @@
 //! The messages between a process and the object store of its node, over a socket that also carries
-//! descriptors. Each message follows its length in four bytes. Both ends are the same version of
+//! descriptors. Four bytes with its length precede each message. Both ends are the same version of
 //! the same program or package, so no other program needs to know the format.
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
@@ -12,7 +12,8 @@ use marline_wire::convert::{decode_error, encode_error};
 /// The longest message, in bytes: an error at its longest, and the fields around it.
 const MAX_BYTES: usize = 1 << 20;
 
-/// A message of a process.
+/// A message of a process. `number` is the number of the request: the process chooses it, and the
+/// reply and the release of the request repeat it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum StoreRequest {
     /// Requests room for this many bytes. `ahead`: the process does not need the room yet, and gets
@@ -43,7 +44,7 @@ pub(super) enum StoreRequest {
 pub(super) enum StoreReply {
     /// Grants room or a pin. `passed`: the descriptor of the segment for this access comes with the
     /// message, because the process does not have it yet.
-    Given { number: u64, given: GrantedBlob, passed: Option<Access> },
+    Granted { number: u64, granted: GrantedBlob, passed: Option<Access> },
     /// The object is saved, if `durable`. Otherwise the cluster needs no durable data.
     Saved { number: u64, durable: bool },
     /// The request is refused.
@@ -133,21 +134,21 @@ impl StoreReply {
     pub fn encode(&self) -> BytesMut {
         let mut to = begin();
         match self {
-            StoreReply::Given { number, given, passed } => {
+            StoreReply::Granted { number, granted, passed } => {
                 to.put_u8(1);
                 to.put_u64(*number);
-                to.put_u64(given.blob.0);
-                to.put_u32(given.block.segment);
-                to.put_u64(given.block.offset);
-                to.put_u64(given.block.len);
-                to.put_u64(given.bytes);
-                to.put_u64(given.trims);
+                to.put_u64(granted.blob.0);
+                to.put_u32(granted.block.segment);
+                to.put_u64(granted.block.offset);
+                to.put_u64(granted.block.len);
+                to.put_u64(granted.bytes);
+                to.put_u64(granted.trims);
                 to.put_u8(match passed {
                     None => 0,
                     Some(Access::Read) => 1,
                     Some(Access::Write) => 2,
                 });
-                if let Some(worker) = given.worker {
+                if let Some(worker) = granted.worker {
                     to.put_u128(worker.id.as_u128());
                     to.put_u64(worker.epoch.0);
                 }
@@ -192,8 +193,8 @@ impl StoreReply {
                         epoch: SessionEpoch(words.try_get_u64()?),
                     }),
                 };
-                let given = GrantedBlob { blob, block, bytes, trims, worker };
-                StoreReply::Given { number, given, passed }
+                let granted = GrantedBlob { blob, block, bytes, trims, worker };
+                StoreReply::Granted { number, granted, passed }
             }
             2 => {
                 let number = words.try_get_u64()?;
@@ -280,13 +281,13 @@ mod tests {
         assert_eq!(heard, asks);
         let worker = Some(Session { id: SessionId::from_u128(5), epoch: SessionEpoch(6) });
         let block = Block { segment: 1, offset: 4096, len: 8192 };
-        let given = GrantedBlob { blob: BlobId(9), block, bytes: 5000, trims: 3, worker };
+        let granted = GrantedBlob { blob: BlobId(9), block, bytes: 5000, trims: 3, worker };
         let answers = [
-            StoreReply::Given { number: 1, given, passed: Some(Access::Read) },
-            StoreReply::Given { number: 1, given, passed: Some(Access::Write) },
-            StoreReply::Given {
+            StoreReply::Granted { number: 1, granted, passed: Some(Access::Read) },
+            StoreReply::Granted { number: 1, granted, passed: Some(Access::Write) },
+            StoreReply::Granted {
                 number: 1,
-                given: GrantedBlob { worker: None, ..given },
+                granted: GrantedBlob { worker: None, ..granted },
                 passed: None,
             },
             StoreReply::Refused { number: 2, error: Error::exhausted("no room") },
@@ -300,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_cut_short_or_makes_no_sense_is_refused() {
+    fn malformed_messages_are_rejected() {
         let whole = StoreRequest::Create { number: 1, bytes: 2, ahead: false }.encode();
         assert_eq!(
             StoreRequest::next(&mut BytesMut::from(&whole[..10])),

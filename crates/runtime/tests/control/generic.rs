@@ -34,7 +34,7 @@ pub fn called() -> BTreeSet<(String, Option<String>)> {
 
 /// An error status, decoded.
 #[derive(Debug)]
-pub struct Refused {
+pub struct ErrorReply {
     pub code: Code,
     /// The kind of the error in the details, such as `NotFound`.
     pub kind: String,
@@ -100,7 +100,8 @@ impl ReflectionClient {
         })
     }
 
-    /// Returns the services, as tools ask for them that know only the older version of reflection.
+    /// Lists the services through `v1alpha`, the older version of reflection: some tools know only
+    /// that one.
     pub fn services_by_v1alpha(&self) -> BTreeSet<String> {
         use tonic_reflection::pb::v1alpha;
         use v1alpha::server_reflection_request::MessageRequest;
@@ -202,7 +203,7 @@ impl ReflectionClient {
     }
 
     /// Calls an operation.
-    pub fn call(&self, operation: &str, request: Value) -> Result<Value, Refused> {
+    pub fn call(&self, operation: &str, request: Value) -> Result<Value, ErrorReply> {
         self.send(operation, self.message(operation, request))
     }
 
@@ -217,7 +218,7 @@ impl ReflectionClient {
 
     /// Calls an operation that must fail. Returns the text of the error.
     #[track_caller]
-    pub fn refused(&self, operation: &str, request: Value, code: Code, kind: &str) -> String {
+    pub fn fails_with(&self, operation: &str, request: Value, code: Code, kind: &str) -> String {
         match self.call(operation, request) {
             Ok(reply) => panic!("{operation}: {reply}"),
             Err(refused) => {
@@ -228,7 +229,7 @@ impl ReflectionClient {
         }
     }
 
-    pub fn send(&self, operation: &str, request: DynamicMessage) -> Result<Value, Refused> {
+    pub fn send(&self, operation: &str, request: DynamicMessage) -> Result<Value, ErrorReply> {
         let service = self.pool.get_service_by_name(CONTROL).unwrap();
         let method = service.methods().find(|method| method.name() == operation).unwrap();
         let answer = self.unary(operation, request, Dynamic(method.output()));
@@ -239,7 +240,7 @@ impl ReflectionClient {
                 .stringify_64_bit_integers(false);
             reply.serialize_with_options(serde_json::value::Serializer, &options).unwrap()
         });
-        let answer = answer.map_err(|status| self.explain(&status));
+        let answer = answer.map_err(|status| self.decode_error(&status));
         let kind = answer.as_ref().err().map(|refused| refused.kind.clone());
         CALLED.lock().unwrap().insert((operation.to_owned(), kind));
         answer
@@ -266,14 +267,14 @@ impl ReflectionClient {
     }
 
     /// Decodes the error in the details of a status.
-    pub fn explain(&self, status: &Status) -> Refused {
+    pub fn decode_error(&self, status: &Status) -> ErrorReply {
         let error = self.pool.get_message_by_name("marline.v1.Error").unwrap();
         let details = DynamicMessage::decode(error, status.details()).unwrap();
         let kind = details.get_field_by_name("kind").unwrap().as_enum_number().unwrap();
         let kinds = self.pool.get_enum_by_name("marline.v1.ErrorKind").unwrap();
         let kind = kinds.get_value(kind).unwrap().name().to_owned();
         let message = details.get_field_by_name("message").unwrap();
-        Refused {
+        ErrorReply {
             code: status.code(),
             kind: camel(kind.strip_prefix("ERROR_KIND_").unwrap()),
             message: message.as_str().unwrap().to_owned(),
@@ -304,10 +305,10 @@ pub struct Dynamic(MessageDescriptor);
 impl Codec for Dynamic {
     type Encode = DynamicMessage;
     type Decode = DynamicMessage;
-    type Encoder = AsItIs;
+    type Encoder = DynamicEncoder;
     type Decoder = Dynamic;
-    fn encoder(&mut self) -> AsItIs {
-        AsItIs
+    fn encoder(&mut self) -> DynamicEncoder {
+        DynamicEncoder
     }
     fn decoder(&mut self) -> Dynamic {
         Dynamic(self.0.clone())
@@ -324,9 +325,9 @@ impl Decoder for Dynamic {
 }
 
 /// Encodes dynamic messages.
-pub struct AsItIs;
+pub struct DynamicEncoder;
 
-impl Encoder for AsItIs {
+impl Encoder for DynamicEncoder {
     type Item = DynamicMessage;
     type Error = Status;
     fn encode(&mut self, message: DynamicMessage, bytes: &mut EncodeBuf<'_>) -> Result<(), Status> {

@@ -4,13 +4,13 @@ use super::ledger::{Ledger, Tally};
 use super::{CAPACITY, TaskSelect, ends};
 use crate::channel::{Ends, TaskChannel};
 use crate::contestant::{Contestant, Outcome};
-use crate::context::Tasks;
+use crate::context::TaskRuntime;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 use tokio::task::yield_now;
 
-pub fn tasks<C: TaskSelect>(context: Tasks, mixed: bool) -> Option<Contestant> {
+pub fn tasks<C: TaskSelect>(context: TaskRuntime, mixed: bool) -> Option<Contestant> {
     C::open(CAPACITY, Ends::SINGLE)?;
     let run = move |operations: u64| {
         context.block_on(async move {

@@ -1,5 +1,6 @@
-//! The counters of a queue channel. Sends and receives are not counted one by one: the positions of
-//! the buffer tell how many values came and went.
+//! The counters of a queue channel. A value that goes through the buffer is not counted one by one:
+//! the buffer's positions tell how many came and went. `State::direct` counts the hand-offs past
+//! it.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -14,8 +15,9 @@ impl<T> State<T> {
         catch_unwind(AssertUnwindSafe(|| measure(value))).unwrap_or(0) as u64
     }
 
-    /// Counts the bytes of a send and decides whether it is sampled. It does not count the send
-    /// itself: the number of sends is the buffer's tail plus `direct`.
+    /// Counts the bytes of a send, and decides whether to sample the send. `number` is its position
+    /// in the buffer, or its number among the hand-offs. The number of sends is not counted here:
+    /// it is the buffer's tail plus `direct`.
     pub(super) fn count_sent(&mut self, number: u64, value: &T, effects: &mut Effects<T>) {
         if let Some(measure) = self.measure {
             count!(self.counters, bytes_sent += Self::measured(measure, value));
@@ -34,6 +36,8 @@ impl<T> State<T> {
         }
     }
 
+    /// Corrects the number of receives by `more`, where the buffer's head and `direct` do not tell
+    /// it: a value came back, or left without a receive.
     pub(super) fn adjust_recvs(&mut self, more: i64) {
         if cfg!(feature = "metrics") {
             let recvs = &mut self.counters.totals.recvs;

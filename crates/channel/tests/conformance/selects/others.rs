@@ -1,4 +1,4 @@
-//! Clauses without anything to race for: oneshot, broadcast, watch.
+//! Clauses of the kinds that are not queues (oneshot, broadcast, watch), alone and beside a queue.
 
 use std::{pin::pin, thread};
 

@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn calls_reach_an_actor_one_at_a_time_and_in_order() {
+fn calls_start_in_order_and_at_most_max_concurrency_run_at_a_time() {
     let mut rig = Rig::new();
     let executor = rig.host(ActorOptions { max_concurrency: 2, ..ActorOptions::default() });
     rig.call(method(13), 0);
@@ -126,7 +126,7 @@ fn crowded() -> (Rig, ExecutorId) {
 }
 
 #[test]
-fn a_call_that_waits_for_the_word_on_its_caller_can_be_cancelled_however_many_wait() {
+fn a_parked_call_can_be_cancelled_even_above_the_limit() {
     let (mut rig, executor) = crowded();
     let cancel = |mode| ToHost::CancelCall { call: task_id(1), mode };
     rig.caller_says(cancel(CancelMode::Graceful));
@@ -150,7 +150,7 @@ fn a_call_that_waits_for_the_word_on_its_caller_can_be_cancelled_however_many_wa
 }
 
 #[test]
-fn a_call_that_waits_for_the_word_on_its_caller_is_killed_if_that_was_ever_asked_for() {
+fn a_parked_call_is_killed_if_any_of_its_cancels_was_forced() {
     let (mut rig, executor) = crowded();
     for mode in [CancelMode::Force, CancelMode::Graceful] {
         rig.caller_says(ToHost::CancelCall { call: task_id(0), mode });
@@ -188,7 +188,7 @@ fn the_calls_of_a_caller_go_with_its_session() {
 }
 
 #[test]
-fn data_that_a_repeated_call_made_is_not_forgotten_with_that_of_the_call_before() {
+fn an_evict_sent_before_the_controller_knew_a_new_blob_does_not_evict_it() {
     let mut rig = Rig::new();
     let executor = rig.host(ActorOptions::default());
     rig.call(method(1), 0);

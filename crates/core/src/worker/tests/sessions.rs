@@ -12,7 +12,7 @@ fn a_lease_that_is_over_kills_every_executor_and_forgets_everything() {
     rig.trust_caller();
     rig.take();
 
-    // Thirty seconds, less a tenth, from when the session was requested.
+    // The worker's lease is 30 s less a tenth, from when it requested the session.
     rig.pass(27 * SECOND);
     let kills = [runs, hosts].map(|executor| Effect::Kill { executor });
     let rest = [Effect::FenceCaller(CALLER), Effect::Stopped(SESSION)];
@@ -25,7 +25,7 @@ fn a_lease_that_is_over_kills_every_executor_and_forgets_everything() {
 }
 
 #[test]
-fn what_is_here_can_be_asked() {
+fn queries_list_tasks_actors_and_free_resources() {
     let mut rig = Rig::new();
     let executor = rig.start(task(1));
     rig.host(ActorOptions::default());
@@ -49,7 +49,7 @@ fn what_is_here_can_be_asked() {
 }
 
 #[test]
-fn what_is_looked_for_between_two_sessions_may_be_looked_for_again() {
+fn a_lookup_that_a_fence_ended_can_be_repeated() {
     let mut rig = Rig::new();
     let object = ObjectId::of(TaskId::from_u128(7), 0);
     rig.happens(Event::DataMissing { object });

@@ -19,14 +19,14 @@ pub(super) fn was_killed(status: Option<ExitStatus>) -> bool {
     status.and_then(|status| status.signal()) == Some(Signal::KILL.as_raw())
 }
 
-/// The name for people of what an executor runs.
+/// The readable name of the work that an executor runs, for messages about the executor's end.
 pub(super) enum WorkLabel {
     Function(Arc<str>),
     Actor { class: Arc<str>, name: Option<Arc<str>> },
 }
 
 impl WorkLabel {
-    /// Returns what an executor runs from this command on, if the command changes that.
+    /// Returns the work that this command starts, if it starts any.
     pub fn of(command: &ExecutorCommand) -> Option<WorkLabel> {
         match command {
             ExecutorCommand::RunTask { spec, .. } => {
@@ -55,7 +55,7 @@ impl fmt::Display for WorkLabel {
 }
 
 /// Describes how an executor ended.
-pub(super) fn how(executor: &str, status: Option<ExitStatus>) -> String {
+pub(super) fn describe_end(executor: &str, status: Option<ExitStatus>) -> String {
     let signal_and_code = status.map(|status| (status.signal(), status.code()));
     match signal_and_code {
         Some((Some(9), _)) => format!(
@@ -69,7 +69,7 @@ pub(super) fn how(executor: &str, status: Option<ExitStatus>) -> String {
     }
 }
 
-/// Returns the name of a signal that often ends processes.
+/// Returns the name of a signal that often ends processes, or "a signal" for any other.
 pub(crate) fn signal_name(signal: i32) -> &'static str {
     let names = [
         (Signal::HUP, "SIGHUP"),

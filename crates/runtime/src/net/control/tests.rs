@@ -1,4 +1,4 @@
-//! Tests of requests that need a look inside the node.
+//! Tests of requests that look inside the node. `tests/control.rs` tests requests over sockets.
 
 use crate::net::credentials::Credentials;
 use crate::net::io;

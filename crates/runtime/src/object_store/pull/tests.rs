@@ -43,7 +43,7 @@ impl ObjectStore {
         for action in outside {
             match action {
                 DeferredAction::DeliverToWorker(event) => events.push(event),
-                DeferredAction::AskLater(_, after) => pause = Some(after),
+                DeferredAction::LookUpLater(_, after) => pause = Some(after),
                 action => self.carry_out(action),
             }
         }

@@ -94,11 +94,12 @@ pub fn encode_actor_here(
 
 /// Adds what the worker knows of an actor to what the controller knows: the worker also sees direct
 /// calls.
-pub fn add_worker_view(status: &mut v1::ActorStatus, here: &v1::ActorStatus) {
-    if (&status.actor_id, status.epoch) == (&here.actor_id, here.epoch) {
-        // Calls through the controller are in both counts, or on their way to the worker.
-        status.pending_calls = status.pending_calls.max(here.pending_calls);
-        status.last_used_at = status.last_used_at.max(here.last_used_at);
+pub fn add_worker_view(status: &mut v1::ActorStatus, hosted: &v1::ActorStatus) {
+    if (&status.actor_id, status.epoch) == (&hosted.actor_id, hosted.epoch) {
+        // A call through the controller may be in both counts, so they are not added up. The larger
+        // count may lack direct calls, or calls that are on their way to the worker.
+        status.pending_calls = status.pending_calls.max(hosted.pending_calls);
+        status.last_used_at = status.last_used_at.max(hosted.last_used_at);
     }
 }
 

@@ -17,8 +17,8 @@ from marline._api.actors import ActorExit, is_async_class, runs_in_process_actor
 from marline._api.options import MAX_AWAITS
 from marline._engines.engine import SettledFuture, collect_generator
 from marline._engines.in_process import ActorRecord, Within, lost
-from marline._engines.jobs import Job, Pending, current_job
-from marline._engines.outcome import (
+from marline._engines.thread_job import Job, Pending, current_job
+from marline._engines.local_run import (
     apply_context_values,
     is_allowed,
     outcome_of,

@@ -186,7 +186,7 @@ fn another_worker_joins_takes_work_and_is_drained() {
     assert_eq!((ended.code, ended.stderr.as_str()), (Some(0), ""));
     assert_eq!(home.json(&["workers"])["workers"].as_array().unwrap().len(), 1);
     let logs = home.marline(&["logs", &there]).succeeded();
-    assert!(logs.stderr.contains("the worker that ran it is gone"), "{logs:?}");
+    assert!(logs.stderr.contains("the worker that ran the task or actor is gone"), "{logs:?}");
 }
 
 #[test]

@@ -180,9 +180,9 @@ Examples:
   marline drain 01a1e0b7-2475-7430-bfcc-b95c3f68cfa3 --grace 5m
 
 The worker takes no new work. After --grace, its unfinished tasks run elsewhere, from their
-beginning. Its actors restart elsewhere, and calls that still run fail unless max_task_retries lets
-Marline repeat them. Next: `marline workers` shows that the worker is draining, or no longer lists
-it.";
+beginning; tasks with max_retries=0 fail. Its actors restart elsewhere, and calls that still run
+fail unless max_task_retries lets Marline repeat them. Next: `marline workers` shows that the worker
+is draining, or no longer lists it.";
 
 const CANCEL_HELP: &str = "\
 Examples:

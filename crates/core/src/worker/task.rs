@@ -10,7 +10,7 @@ use crate::error::{Error, Ran};
 use crate::id::{Attempt, Referent, TaskId};
 use crate::message::{AttemptEnd, AttemptId, CancelMode, FromWorker, Refusal, ShapeId};
 use crate::payload::Value;
-use crate::spec::TaskSpec;
+use crate::spec::{Budget, TaskSpec};
 use crate::time::Time;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -51,7 +51,8 @@ pub(super) enum AttemptState {
 enum StopReason {
     Cancelled,
     TimedOut,
-    /// A drain killed it. It is given back to the controller when its executor is dead.
+    /// A drain killed it. When its executor is dead, it is given back to the controller, or is lost
+    /// if it must not run twice.
     GivenBack,
 }
 
@@ -211,8 +212,11 @@ impl Worker {
             (AttemptEnd::Finished(values), _) => AttemptEnd::Finished(values),
             (_, Some(StopReason::Cancelled)) => AttemptEnd::Cancelled,
             (_, Some(StopReason::TimedOut)) => AttemptEnd::Failed(self.timed_out(id)),
-            (AttemptEnd::Lost(_), Some(StopReason::GivenBack)) => {
-                return self.refuse_attempt(id, Refusal::Draining, effects);
+            (AttemptEnd::Lost(error), Some(StopReason::GivenBack)) => {
+                if !self.is_at_most_once(id) || !error.may_have_run() {
+                    return self.refuse_attempt(id, Refusal::Draining, effects);
+                }
+                AttemptEnd::Lost(self.outlived_grace(id))
             }
             (end, Some(StopReason::GivenBack) | None) => end,
         };
@@ -228,6 +232,20 @@ impl Worker {
         effects: &mut Vec<Effect>,
     ) {
         self.end_attempt(now, id, AttemptEnd::Lost(error), Vec::new(), effects);
+    }
+
+    /// Returns whether a task that may have run must not run again.
+    fn is_at_most_once(&self, id: TaskId) -> bool {
+        self.attempts[&id].spec.options.max_retries == Budget::Times(0)
+    }
+
+    fn outlived_grace(&self, id: TaskId) -> Error {
+        let label = self.attempts[&id].spec.target.label();
+        let message = format!(
+            "task {id} ({label}) had not ended when its worker left; with max_retries=0 it does \
+             not run again"
+        );
+        Error::unavailable(Ran::Maybe, message)
     }
 
     fn timed_out(&self, id: TaskId) -> Error {

@@ -21,7 +21,7 @@ use crate::message::{ToHost, ToWorker};
 use crate::payload::{Payload, Value};
 use crate::resources::Resources;
 use crate::spec::{
-    ActorOptions, ActorSpec, CheckpointPolicy, SAVE_METHOD, Target, TaskOptions, TaskSpec,
+    ActorOptions, ActorSpec, Budget, CheckpointPolicy, SAVE_METHOD, Target, TaskOptions, TaskSpec,
 };
 use std::sync::Arc;
 

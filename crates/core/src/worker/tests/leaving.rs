@@ -5,7 +5,7 @@ use super::*;
 const LEAVES: [Effect; 2] = [Effect::ToController(FromWorker::Leaving), Effect::Drained];
 
 #[test]
-fn a_draining_worker_finishes_what_runs_and_leaves() {
+fn a_draining_worker_finishes_its_running_task_and_leaves() {
     let mut rig = Rig::new();
     let runs = rig.start(task(1));
     rig.assign(task(2), None);
@@ -30,7 +30,7 @@ fn a_draining_worker_finishes_what_runs_and_leaves() {
 }
 
 #[test]
-fn a_worker_that_has_nothing_more_to_do_does_not_wait_for_ever_for_its_data_to_be_moved() {
+fn an_emptied_worker_that_is_not_told_to_leave_leaves_after_a_minute() {
     let mut rig = Rig::new();
     rig.controller_says(ToWorker::Leave);
     assert_eq!(rig.take(), [], "the worker does not drain");
@@ -51,7 +51,7 @@ fn a_worker_that_has_nothing_more_to_do_does_not_wait_for_ever_for_its_data_to_b
 }
 
 #[test]
-fn what_still_runs_when_the_grace_is_over_goes_back_at_no_cost() {
+fn a_task_that_still_runs_after_the_grace_is_killed_and_refused() {
     let mut rig = Rig::new();
     let executor = rig.start(task(1));
     rig.happens(Event::DrainRequested { grace: 20 * SECOND });
@@ -70,7 +70,7 @@ fn what_still_runs_when_the_grace_is_over_goes_back_at_no_cost() {
 }
 
 #[test]
-fn a_worker_whose_session_ends_while_it_drains_does_not_come_back() {
+fn a_draining_worker_whose_session_ends_does_not_register_again() {
     let mut rig = Rig::new();
     let executor = rig.start(task(1));
     rig.happens(Event::DrainRequested { grace: 20 * SECOND });
@@ -80,7 +80,7 @@ fn a_worker_whose_session_ends_while_it_drains_does_not_come_back() {
 }
 
 #[test]
-fn a_worker_whose_controller_winds_up_finishes_and_joins_the_next() {
+fn a_worker_finishes_and_stays_when_its_controller_shuts_down() {
     let mut rig = Rig::new();
     let executor = rig.start(task(1));
     rig.controller_says(ToWorker::WindUp { grace: 20 * SECOND });
@@ -97,7 +97,7 @@ fn a_worker_whose_controller_winds_up_finishes_and_joins_the_next() {
 }
 
 #[test]
-fn a_worker_whose_controller_winds_up_before_it_has_finished_joins_the_next() {
+fn a_worker_stays_if_its_controller_shuts_down_before_it_has_finished() {
     let mut rig = Rig::new();
     let executor = rig.start(task(1));
     rig.controller_says(ToWorker::WindUp { grace: 20 * SECOND });
@@ -107,7 +107,7 @@ fn a_worker_whose_controller_winds_up_before_it_has_finished_joins_the_next() {
 }
 
 #[test]
-fn a_worker_that_is_to_go_while_its_controller_winds_up_goes() {
+fn a_worker_that_is_drained_while_its_controller_shuts_down_leaves() {
     let grace = 20 * SECOND;
     let asked = [Event::DrainRequested { grace }, say(ToWorker::Drain { grace })];
     for asked in asked {
@@ -133,7 +133,7 @@ fn a_worker_that_is_to_go_while_its_controller_winds_up_goes() {
 }
 
 #[test]
-fn a_call_that_runs_when_the_grace_of_its_worker_is_over_is_lost_by_the_move() {
+fn a_call_that_still_runs_after_the_grace_of_its_worker_is_lost() {
     let mut rig = Rig::new();
     let executor = rig.host(ActorOptions::default());
     rig.call(method(1), 0);
@@ -148,4 +148,23 @@ fn a_call_that_runs_when_the_grace_of_its_worker_is_over_is_lost_by_the_move() {
     };
     assert_eq!((error.kind(), error.may_have_run()), (ErrorKind::Unavailable, true));
     assert!(error.message().contains("its worker leaves"), "{error}");
+}
+
+#[test]
+fn a_running_task_with_max_retries_0_is_lost_when_the_grace_of_a_drain_is_over() {
+    let mut rig = Rig::new();
+    let once = TaskOptions { max_retries: Budget::Times(0), ..TaskOptions::default() };
+    let executor = rig.start(TaskSpec { options: Arc::new(once), ..task(1) });
+    rig.happens(Event::DrainRequested { grace: 20 * SECOND });
+    rig.pass(20 * SECOND);
+    rig.take();
+    rig.dies(executor);
+    let effects = rig.take();
+    let [Effect::ToController(FromWorker::Ended { end: AttemptEnd::Lost(error), .. }), emptied] =
+        &effects[..]
+    else {
+        panic!("the task is lost: {effects:?}")
+    };
+    assert!(error.may_have_run() && error.message().contains("max_retries=0"), "{error}");
+    assert_eq!(*emptied, tell(FromWorker::Emptied));
 }

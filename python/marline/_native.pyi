@@ -301,7 +301,7 @@ class CodeScope:
     def end(self) -> None:
         """Cancels submitted work that has not ended, and all work that is submitted in it later."""
 
-    def stop(self) -> None:
+    def cancel_if_recursive(self) -> None:
         """Cancels submitted work that has not ended, if the task's cancel includes that work.
 
         Work that is submitted later goes on.
@@ -317,9 +317,9 @@ class CodeScope:
         """Returns how many of the submitted tasks and calls have not ended."""
 
     def running(self) -> RunningWork | None:
-        """Returns what is known of the task or call; `None` outside of one."""
+        """Returns the description of the task or call; `None` outside of one."""
 
-    def left(self) -> float | None:
+    def seconds_left(self) -> float | None:
         """Returns the seconds until the deadline of the task, if it has one."""
 
 @final

@@ -106,7 +106,7 @@ fn write_len<E: std::fmt::Debug>(
     of: &Bound<'_, PyAny>,
     write: impl FnOnce(&mut Vec<u8>, u32) -> Result<Marker, E>,
 ) -> PyResult<()> {
-    let len = u32::try_from(len).map_err(|_| invalid(of.py(), "it has too many parts".into()))?;
+    let len = u32::try_from(len).map_err(|_| too_many_parts(of))?;
     write(to, len).expect("memory takes everything");
     Ok(())
 }
@@ -181,7 +181,7 @@ impl<'py, 'a> Reader<'py, 'a> {
     }
 
     fn end(&self) -> PyResult<()> {
-        if self.rest.is_empty() { Ok(()) } else { Err(self.broken("there is more behind it")) }
+        if self.rest.is_empty() { Ok(()) } else { Err(self.broken("bytes follow the value")) }
     }
 
     fn marker(&mut self) -> PyResult<Marker> {
@@ -281,6 +281,14 @@ impl<'py, 'a> Reader<'py, 'a> {
         }
         Ok(map.into_any())
     }
+}
+
+fn too_many_parts(value: &Bound<'_, PyAny>) -> PyErr {
+    let class = value.get_type().to_string();
+    invalid(
+        value.py(),
+        format!("plain data has at most {} parts in a value: {class} has more", u32::MAX),
+    )
 }
 
 fn invalid(py: Python<'_>, words: String) -> PyErr {

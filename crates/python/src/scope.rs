@@ -95,7 +95,7 @@ impl CodeScope {
 
     /// Cancels the submitted work that has not ended, if the task was cancelled together with the
     /// work that it submitted. Work that is submitted later goes on.
-    fn stop(&self, py: Python<'_>) {
+    fn cancel_if_recursive(&self, py: Python<'_>) {
         if self.running.as_ref().is_some_and(Context::stops_what_it_submitted) {
             py.detach(|| self.submitted.cancel());
         }
@@ -120,7 +120,7 @@ impl CodeScope {
     }
 
     /// Returns the seconds until the deadline of the task, if it has one.
-    fn left(&self) -> Option<f64> {
+    fn seconds_left(&self) -> Option<f64> {
         self.time_left().map(|left| left.as_secs_f64())
     }
 

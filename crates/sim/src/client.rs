@@ -64,8 +64,8 @@ impl World {
             Input::Connect { host: None } => self.connect_upstream(id),
             Input::Connect { host: Some(host) } => self.connect_host(id, host),
             Input::Join { request } => self.join(id, request),
-            Input::Idea if self.client_shell(id).is_fuzz_client => self.make_mischief(id),
-            Input::Idea => self.user_acts(id),
+            Input::UserActs if self.client_shell(id).is_fuzz_client => self.make_mischief(id),
+            Input::UserActs => self.user_acts(id),
             Input::Take { task } => self.take(id, task),
             Input::Executor(_) | Input::Died { .. } | Input::Drain => {
                 panic!("not for a client: {input:?}")
@@ -232,8 +232,8 @@ impl World {
             Effect::CreditGranted | Effect::Synced { .. } | Effect::Warn(_) | Effect::Show(_) => {}
             Effect::FirstInstanceReady { .. } => {} // The user does not ask for this.
             Effect::Ended { task, outcome } => self.user_ended(id, task, outcome),
-            Effect::Yielded { task, index, value } => self.user_given(id, task, index, value),
-            Effect::ObjectReady { object, value } => self.user_got(id, object, value),
+            Effect::Yielded { task, index, value } => self.item_arrived(id, task, index, value),
+            Effect::ObjectReady { object, value } => self.value_arrived(id, object, value),
             Effect::Located { .. } => {} // The user has no object store, and reads no data.
             Effect::ActorCreated { requested, actor } => self.user_created(id, requested, actor),
             Effect::ActorFound { actor, .. } => {

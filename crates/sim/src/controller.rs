@@ -90,7 +90,7 @@ impl World {
             Input::Connect { .. }
             | Input::Join { .. }
             | Input::Executor(_)
-            | Input::Idea
+            | Input::UserActs
             | Input::Take { .. } => {
                 panic!("not for a controller: {input:?}")
             }

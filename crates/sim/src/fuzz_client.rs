@@ -25,7 +25,7 @@ impl World {
         if !self.faults {
             return;
         }
-        self.soon(id, Duration::from_millis(400), Input::Idea);
+        self.soon(id, Duration::from_millis(400), Input::UserActs);
         if self.client_shell(id).upstream.session.is_some() {
             let message = self.odd_message(id);
             self.send_upstream(id, Message::FromClient(message));

@@ -44,7 +44,7 @@ pub enum Input {
     /// One of its executors reports an event.
     Executor(worker::Event),
     /// Its user does something new.
-    Idea,
+    UserActs,
     /// Its user consumes the next item of a stream.
     Take { task: TaskId },
     /// There is proof that a session's process is dead.

@@ -92,7 +92,7 @@ impl World {
             return;
         }
         let most = if self.random.one_in(3) { 2_000 } else { 300 };
-        self.soon(id, Duration::from_millis(most), Input::Idea);
+        self.soon(id, Duration::from_millis(most), Input::UserActs);
         if self.client_shell(id).machine.session().is_none() {
             return;
         }
@@ -135,7 +135,7 @@ impl World {
         })
     }
 
-    fn some_deed(&mut self) -> UserCodeBehavior {
+    fn random_behavior(&mut self) -> UserCodeBehavior {
         match self.random.below(20) {
             0 => UserCodeBehavior::Raise,
             1 => UserCodeBehavior::Crash,
@@ -147,7 +147,7 @@ impl World {
         }
     }
 
-    fn some_things(&mut self, id: ProcessId) -> Vec<Referent> {
+    fn random_referents(&mut self, id: ProcessId) -> Vec<Referent> {
         let mut things: Vec<Referent> =
             self.some_objects(id, 2).into_iter().map(Referent::Object).collect();
         if self.random.one_in(4) {
@@ -160,7 +160,7 @@ impl World {
 
     fn submit(&mut self, id: ProcessId) {
         let needs = self.some_objects(id, 2);
-        let holds = self.some_things(id);
+        let holds = self.random_referents(id);
         let resources = match self.random.below(8) {
             0 => Resources::cpus(2),
             1 => Resources::one_cpu().with_gpus(Amount(5_000)),
@@ -184,7 +184,7 @@ impl World {
         let spec = Arc::new(TaskSpec {
             id: task,
             target: Target::Function(name.into()),
-            args: self.some_deed().args(),
+            args: self.random_behavior().args(),
             needs,
             referents: holds,
             returns,
@@ -207,15 +207,15 @@ impl World {
 
     fn call(&mut self, id: ProcessId) {
         let Some(actor) = self.some_actor(id) else { return };
-        let holds = self.some_things(id);
-        let deed = self.some_deed();
+        let holds = self.random_referents(id);
+        let behavior = self.random_behavior();
         let call = TaskId::from_u128(self.new_id());
         let timeout = self.random.one_in(8).then_some(Duration::from_secs(2));
         let deadline = self.random.one_in(8).then_some(Duration::from_secs(5));
         let spec = Arc::new(TaskSpec {
             id: call,
             target: Target::Method { actor, method: "increment".into() },
-            args: deed.args(),
+            args: behavior.args(),
             needs: Vec::new(),
             referents: holds,
             returns: 1,
@@ -266,7 +266,7 @@ impl World {
             return;
         }
         let actor = ActorId::from_u128(self.new_id());
-        let holds = self.some_things(id);
+        let holds = self.random_referents(id);
         // The fuzz client may have announced an object that the actor needs, and never send its
         // value.
         let mut needs = self.some_objects(id, 1);
@@ -330,7 +330,7 @@ impl World {
 
     fn put(&mut self, id: ProcessId) {
         let object = ObjectId::of(TaskId::from_u128(self.new_id()), 0);
-        let contains = self.some_things(id);
+        let contains = self.random_referents(id);
         let mut value = Value { payload: Payload::raw(vec![7; 100]), referents: contains };
         let later = self.random.one_in(2);
         if later {
@@ -485,7 +485,7 @@ impl World {
     }
 
     /// Handles an item that arrived. The user consumes it after a while.
-    pub fn user_given(
+    pub fn item_arrived(
         &mut self,
         id: ProcessId,
         task: TaskId,
@@ -544,7 +544,7 @@ impl World {
         self.client_effects(id, effects);
     }
 
-    pub fn user_got(&mut self, id: ProcessId, object: ObjectId, value: Result<Value, Error>) {
+    pub fn value_arrived(&mut self, id: ProcessId, object: ObjectId, value: Result<Value, Error>) {
         let user = &mut self.client_shell(id).user;
         let waited = user.fetching.remove(&object);
         // A value under an id that the fuzz client has used may arrive again.
@@ -568,7 +568,7 @@ impl World {
     }
 
     /// Lets every user release everything. Fuzz clients leave the cluster.
-    pub fn say_goodbye(&mut self) {
+    pub fn release_everything(&mut self) {
         for id in self.living(|role| matches!(role, crate::process::ProcessShell::Client(_))) {
             if let Some(session) = self.client_shell(id).upstream.session
                 && self.client_shell(id).is_fuzz_client

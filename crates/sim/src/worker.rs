@@ -285,7 +285,7 @@ impl World {
             Input::Drain => {
                 self.worker_event(id, Event::DrainRequested { grace: Duration::from_secs(5) })
             }
-            Input::Idea | Input::Take { .. } | Input::Died { .. } => {
+            Input::UserActs | Input::Take { .. } | Input::Died { .. } => {
                 panic!("not for a worker: {input:?}")
             }
         }

@@ -154,7 +154,7 @@ impl World {
         self.calm_down();
         self.run_until(end_of_faults + CALM.as_nanos() as u64);
         self.check_all_ended();
-        self.say_goodbye();
+        self.release_everything();
         self.run_until(end_of_faults + 2 * CALM.as_nanos() as u64);
         self.check_nothing_left();
     }
@@ -276,7 +276,7 @@ impl World {
             self.soon(id, Duration::from_millis(100), Input::Join { request: 1 });
         }
         if matches!(what, ProcessKind::Client) {
-            self.soon(id, Duration::from_secs(1), Input::Idea);
+            self.soon(id, Duration::from_secs(1), Input::UserActs);
         }
     }
 

@@ -144,7 +144,7 @@ def get_runtime_context() -> RuntimeContext:
         running.actor,
         running.actor_epoch,
         tuple(running.gpus),
-        scope.left(),
+        scope.seconds_left(),
         sessions.namespace_in_use(),
     )
 

@@ -185,7 +185,9 @@ def _returns(name: str, value: Any) -> int | str:
     if isinstance(value, str):
         if value in (STREAMING, DYNAMIC):
             return value
-        raise InvalidError(f"{name} must be a whole number, {STREAMING!r} or {DYNAMIC!r}, not {_short(value)}")
+        raise InvalidError(
+            f"{name} must be a whole number, {STREAMING!r} or {DYNAMIC!r}, not {_short(value)}"
+        )
     return _whole(name, value, 0, MAX_RETURNS)
 
 

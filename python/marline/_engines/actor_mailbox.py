@@ -17,7 +17,6 @@ from marline._api.actors import ActorExit, is_async_class, runs_in_process_actor
 from marline._api.options import MAX_AWAITS
 from marline._engines.engine import SettledFuture, collect_generator
 from marline._engines.in_process import ActorRecord, Within, lost
-from marline._engines.thread_job import Job, Pending, current_job
 from marline._engines.local_run import (
     apply_context_values,
     is_allowed,
@@ -26,6 +25,7 @@ from marline._engines.local_run import (
     resolve_arguments,
     run_to_value,
 )
+from marline._engines.thread_job import Job, Pending, current_job
 
 
 class Loop:

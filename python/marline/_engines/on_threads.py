@@ -17,10 +17,9 @@ from typing import Any
 from marline import _native
 from marline._api import errors
 from marline._api.options import Options
+from marline._engines.actor_mailbox import ActorCall, Mailbox
 from marline._engines.engine import ContextFuture, SettledFuture
 from marline._engines.in_process import ActorRecord, InProcessActor, InProcessEngine, Within, lost
-from marline._engines.thread_job import Job, Pending, current_job, result_of
-from marline._engines.actor_mailbox import ActorCall, Mailbox
 from marline._engines.local_run import (
     apply_context_values,
     outcome_of,
@@ -29,6 +28,7 @@ from marline._engines.local_run import (
     run_to_value,
     with_retries,
 )
+from marline._engines.thread_job import Job, Pending, current_job, result_of
 
 # How many tasks run at a time. More than there are CPUs, since most tasks on threads wait for
 # something.

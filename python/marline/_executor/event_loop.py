@@ -101,11 +101,11 @@ async def _await(
 
             result = await collect_each(result, collected)
     except TaskCancelledError as error:
-        scope.stop()
+        scope.cancel_if_recursive()
         flush()
         end.fail(error)
     except asyncio.CancelledError:
-        scope.stop()
+        scope.cancel_if_recursive()
         end.fail(TaskCancelledError("the call was cancelled"))
         raise
     except BaseException as error:

@@ -73,7 +73,7 @@ class Server:
         return all(descriptor != self.worker_process for descriptor, _ in poll.poll())
 
     def set_up(self, setup: dict[str, Any]) -> None:
-        """Applies the worker's setup: paths, the cluster's address, the folder for packages, and its process."""
+        """Applies the worker's setup: paths, the cluster's address, the folder for packages, its process."""
         from marline._environment import environment
         from marline._session import sessions
 
@@ -124,8 +124,8 @@ class Server:
     def become_executor(self, variable: str, descriptors: list[int]) -> None:
         try:
             self.worker.close()
-            if self.driver is not None:
-                os.close(self.driver)
+            if self.worker_process is not None:
+                os.close(self.worker_process)
             become_executor(variable, descriptors, self.spawns)
         finally:
             os._exit(1)

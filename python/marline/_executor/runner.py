@@ -157,7 +157,8 @@ def run(
         with propagation.apply_values(context_values):
             return _run(scope, function, args, kwargs)
     except TaskCancelledError:
-        scope.stop()  # Cancels what the task submitted between its cancellation and this exception.
+        # The task may have submitted work between its cancellation and this exception.
+        scope.cancel_if_recursive()
         raise
     finally:
         current_scope.reset(token)

@@ -316,7 +316,10 @@ def test_a_task_fails_if_its_environment_cannot_be_made(cluster: str) -> None:
 @pytest.mark.parametrize(
     ("env", "words"),
     [
-        ({"pip": ["torch"]}, "'pip': install the packages in the Python that workers run .* Its keys are env_vars"),
+        (
+            {"pip": ["torch"]},
+            "'pip': install the packages in the Python that workers run .* keys are env_vars",
+        ),
         ({"working_dirr": "."}, r"has no key 'working_dirr' \(is 'working_dir' meant\?\)"),
         ({"nonsense": 1}, "has no key 'nonsense'. Its keys are env_vars, excludes, py_modules, working_dir"),
         ({"env_vars": {"N": 1}}, "'N' is 1"),

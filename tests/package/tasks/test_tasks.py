@@ -423,7 +423,7 @@ def test_wait_and_get_refuse_wrong_arguments() -> None:
         lambda: marline.get([ref], timeout="x"),  # type: ignore[call-overload]
         lambda: marline.wait([ref], timeout="x"),  # type: ignore[arg-type]
     ):
-        with pytest.raises(TypeError, match="timeout must be a number of seconds, 0 or more, or None for no limit; not 'x'"):
+        with pytest.raises(TypeError, match=r"timeout must be a number of seconds, 0 or more, .* not 'x'"):
             wait()
     with pytest.raises(TypeError, match=r"wait\(\) takes a list of references: \[ref\]"):
         marline.wait(ref)  # type: ignore[arg-type]

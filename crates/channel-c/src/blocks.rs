@@ -53,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn blocks_come_back_and_the_spare_ones_are_bounded() {
+    fn a_returned_block_is_reused_and_spare_blocks_are_bounded() {
         let blocks = Blocks::default();
         let first = blocks.take(100).unwrap();
         let address = first.as_ptr();

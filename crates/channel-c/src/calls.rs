@@ -135,7 +135,7 @@ mod tests {
     };
 
     #[test]
-    fn taking_back_waits_for_a_call_on_another_thread() {
+    fn revoke_waits_for_a_running_call_on_another_thread() {
         let (inside, release, returned) =
             (AtomicBool::new(false), AtomicBool::new(false), AtomicBool::new(false));
         let hook = Hook::new((), ptr::null_mut());
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn a_callback_may_take_itself_back_also_from_a_call_inside_a_call() {
+    fn a_callback_may_revoke_itself_even_from_a_nested_call() {
         let times = AtomicU32::new(0);
         let hook = Hook::new((), ptr::null_mut());
         hook.call(|(), _| {

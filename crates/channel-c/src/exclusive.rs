@@ -82,7 +82,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_thread_inside_is_refused_and_others_wait() {
+    fn a_lock_fails_for_the_thread_that_holds_it_and_makes_others_wait() {
         let count = Exclusive::new(0);
         std::thread::scope(|scope| {
             for _ in 0..3 {

@@ -68,7 +68,7 @@ unsafe extern "C" fn tell(user: *mut c_void) {
 /// A peer makes the operation ready and wakes. `finish` checks once, and leaves the operation
 /// pending or not.
 #[test]
-fn what_is_left_pending_is_told_of() {
+fn wake_fn_is_called_for_an_operation_left_pending() {
     check(|| {
         let listener = Listener::new();
         let ready = Arc::new(AtomicBool::new(false));
@@ -102,7 +102,7 @@ fn what_is_left_pending_is_told_of() {
 /// An operation that needs two things, each of which wakes, as a select that skips closed channels
 /// does: the second wake-up must not be lost because the first was noted and not yet handled.
 #[test]
-fn a_wake_up_beside_a_noted_one_counts() {
+fn a_second_wake_up_before_the_first_is_handled_is_not_lost() {
     check(|| {
         let listener = Listener::new();
         let ready = Arc::new([AtomicBool::new(false), AtomicBool::new(false)]);
@@ -129,7 +129,7 @@ fn a_wake_up_beside_a_noted_one_counts() {
 
 /// After an abandon has returned `wake_fn` is not called and does not run.
 #[test]
-fn an_abandoned_operation_is_not_told_of() {
+fn wake_fn_is_not_called_after_an_abandon() {
     check(|| {
         let listener = Listener::new();
         let mut alerts = Alerts::new();
@@ -147,7 +147,7 @@ fn an_abandoned_operation_is_not_told_of() {
 }
 
 #[test]
-fn a_callback_taken_back_is_not_called() {
+fn a_revoked_callback_is_not_called() {
     check(|| {
         let listener = Listener::new();
         let hook = Arc::new(Hook::new(tell as unsafe extern "C" fn(*mut c_void), listener.user()));
@@ -163,7 +163,7 @@ fn a_callback_taken_back_is_not_called() {
 }
 
 #[test]
-fn one_thread_at_a_time_is_inside() {
+fn an_exclusive_lock_admits_one_thread_at_a_time() {
     check(|| {
         let count = Arc::new(Exclusive::new(UnsafeCell::new(0)));
         let add = |count: &Exclusive<UnsafeCell<u32>>| {
@@ -213,7 +213,7 @@ impl Object for Watched {
 }
 
 #[test]
-fn an_object_in_use_outlives_its_handle_and_ends_once() {
+fn an_object_in_use_outlives_its_handle_and_is_dropped_once() {
     check(|| {
         TABLE.store(Box::leak(Box::new(Table::new())), StdOrdering::Relaxed);
         let ends = Arc::new(AtomicUsize::new(0));
@@ -236,16 +236,16 @@ fn an_object_in_use_outlives_its_handle_and_ends_once() {
 
 /// Steps that a run can leave out, each with the model that must notice.
 const BROKEN: [(&str, &str); 6] = [
-    ("tell-or-note", "model::what_is_left_pending_is_told_of"),
-    ("note-again", "model::a_wake_up_beside_a_noted_one_counts"),
-    ("wait-for-running-calls", "model::an_abandoned_operation_is_not_told_of"),
-    ("a-closed-callback-is-not-called", "model::a_callback_taken_back_is_not_called"),
-    ("exclusive-excludes", "model::one_thread_at_a_time_is_inside"),
-    ("check-open", "model::an_object_in_use_outlives_its_handle_and_ends_once"),
+    ("tell-or-note", "model::wake_fn_is_called_for_an_operation_left_pending"),
+    ("note-again", "model::a_second_wake_up_before_the_first_is_handled_is_not_lost"),
+    ("wait-for-running-calls", "model::wake_fn_is_not_called_after_an_abandon"),
+    ("a-closed-callback-is-not-called", "model::a_revoked_callback_is_not_called"),
+    ("exclusive-excludes", "model::an_exclusive_lock_admits_one_thread_at_a_time"),
+    ("check-open", "model::an_object_in_use_outlives_its_handle_and_is_dropped_once"),
 ];
 
 #[test]
-fn each_step_is_needed() {
+fn each_step_left_out_makes_its_model_fail() {
     if std::env::var("MARLINE_BROKEN").is_ok() {
         return;
     }

@@ -147,7 +147,7 @@ fn the_example_in_the_header_works() {
 }
 
 #[test]
-fn the_header_is_c_plus_plus_too() {
+fn the_header_compiles_as_c_plus_plus() {
     if !works(Command::new("g++").arg("--version")) {
         println!("SKIPPED: g++ is not on the path");
         return;
@@ -159,7 +159,7 @@ fn the_header_is_c_plus_plus_too() {
 }
 
 #[test]
-fn the_shared_library_works_like_the_static_one() {
+fn a_c_program_runs_with_the_shared_library() {
     let source = root().join("tests/c/basics.c");
     let program = build_directory().join("c_programs/basics-shared");
     fs::create_dir_all(program.parent().unwrap()).unwrap();

@@ -203,7 +203,7 @@ mod tests {
     use std::time::Duration;
 
     #[test]
-    fn alarms_ring_in_order_whatever_is_removed_between() {
+    fn alarms_ring_in_order_although_others_are_removed() {
         let start = Instant::now();
         let mut alarms = Alarms::default();
         let mut seed = 7u64;

@@ -78,7 +78,7 @@ fn waiting_threads_send_in_order() {
 }
 
 #[test]
-fn threads_tasks_batches_and_selects_wait_in_one_line() {
+fn threads_tasks_batches_and_selects_are_served_in_one_order() {
     let (tx, rx) = rendezvous();
     let (_other_tx, other_rx) = rendezvous::<u32>();
     let mut awaited = Box::pin(rx.recv());
@@ -99,7 +99,7 @@ fn threads_tasks_batches_and_selects_wait_in_one_line() {
 }
 
 #[test]
-fn a_batch_of_sends_waits_behind_those_who_came_before() {
+fn each_value_of_a_batch_waits_behind_sends_that_parked_before_it() {
     let (tx, rx) = rendezvous();
     let mut first = Box::pin(tx.send(1));
     park(first.as_mut());
@@ -114,7 +114,7 @@ fn a_batch_of_sends_waits_behind_those_who_came_before() {
 }
 
 #[test]
-fn polling_again_keeps_the_place() {
+fn a_receive_polled_again_keeps_its_place() {
     let (tx, rx) = rendezvous();
     let (mut first, mut second) = (pin!(rx.recv()), pin!(rx.recv()));
     park(first.as_mut());
@@ -126,7 +126,7 @@ fn polling_again_keeps_the_place() {
 }
 
 #[test]
-fn a_select_polled_by_another_task_goes_to_the_end() {
+fn a_select_polled_by_another_task_goes_to_the_end_of_the_list() {
     let (tx, rx) = rendezvous();
     let (_other_tx, other_rx) = rendezvous::<u32>();
     let mut select = pin!(Select::new().on(rx.recv(), |got| got).on(other_rx.recv(), |got| got));
@@ -141,7 +141,7 @@ fn a_select_polled_by_another_task_goes_to_the_end() {
 }
 
 #[test]
-fn those_who_leave_do_not_disturb_the_line() {
+fn dropped_and_cancelled_receives_do_not_disturb_the_order() {
     let (tx, rx) = rendezvous();
     let token = CancelToken::new();
     let mut first = pin!(rx.recv());
@@ -160,7 +160,7 @@ fn those_who_leave_do_not_disturb_the_line() {
 }
 
 #[test]
-fn a_select_that_was_decided_elsewhere_is_passed_by() {
+fn a_select_claimed_by_another_channel_is_skipped() {
     let (tx, rx) = rendezvous();
     let (other_tx, other_rx) = rendezvous();
     let mut select = pin!(Select::new().on(rx.recv(), |got| got).on(other_rx.recv(), |got| got));
@@ -175,7 +175,7 @@ fn a_select_that_was_decided_elsewhere_is_passed_by() {
 // ---- operations that do not wait ---------------------------------------------------------------
 
 #[test]
-fn trying_does_not_overtake_a_parked_receive() {
+fn try_recv_does_not_overtake_a_parked_receive() {
     for (name, make) in queues() {
         let (tx, rx) = make().build().unwrap();
         let mut receive = pin!(rx.recv());
@@ -187,7 +187,7 @@ fn trying_does_not_overtake_a_parked_receive() {
 }
 
 #[test]
-fn trying_does_not_overtake_a_parked_send() {
+fn try_send_does_not_overtake_a_parked_send() {
     let (tx, rx) = bounded(1);
     tx.try_send(0).unwrap();
     let mut send = pin!(tx.send(1));
@@ -200,7 +200,7 @@ fn trying_does_not_overtake_a_parked_send() {
 const ROUNDS: u32 = 200;
 
 #[test]
-fn a_thread_that_keeps_trying_to_receive_starves_nobody() {
+fn a_thread_that_loops_on_try_recv_starves_no_parked_receive() {
     for (name, make) in [queues()[0], queues()[1], queues()[2]] {
         let (tx, rx) = make().build().unwrap();
         let (end, its) = (rx.clone(), rx.clone());
@@ -228,7 +228,7 @@ fn a_thread_that_keeps_trying_to_receive_starves_nobody() {
 }
 
 #[test]
-fn a_thread_that_keeps_trying_to_send_starves_nobody() {
+fn a_thread_that_loops_on_try_send_starves_no_parked_send() {
     const BARGING: u32 = u32::MAX;
     let (tx, rx) = bounded(1);
     let (end, its) = (tx.clone(), tx.clone());

@@ -19,6 +19,8 @@ use marline_channel::{Error, ErrorKind, SendError, Sent};
 
 /// Short enough to wait for.
 const MOMENT: Duration = Duration::from_millis(2);
+/// How often a test tries to poll before a deadline that is a `MOMENT` away.
+const MOST_TRIES: u32 = 1_000;
 
 fn past() -> Instant {
     Instant::now()

@@ -96,7 +96,7 @@ fn bytes_of<T>(f: impl FnOnce() -> T) -> (T, isize) {
 // ---- nothing per operation ---------------------------------------------------------------------
 
 #[test]
-fn parked_receives_ask_for_nothing() {
+fn parked_receives_allocate_nothing() {
     for (name, make) in queues() {
         let (tx, rx) = make().build().unwrap();
         asks_for_nothing(name, || {
@@ -109,7 +109,7 @@ fn parked_receives_ask_for_nothing() {
 }
 
 #[test]
-fn parked_sends_ask_for_nothing() {
+fn parked_sends_allocate_nothing() {
     for (name, make) in [queues()[0], queues()[1]] {
         let (tx, rx) = make().build().unwrap();
         while tx.try_send(0).is_ok() {}
@@ -123,7 +123,7 @@ fn parked_sends_ask_for_nothing() {
 }
 
 #[test]
-fn operations_that_need_not_wait_ask_for_nothing() {
+fn operations_that_do_not_wait_allocate_nothing() {
     for (name, make) in queues().into_iter().skip(1) {
         let (tx, rx) = make().build().unwrap();
         asks_for_nothing(name, || {
@@ -138,7 +138,7 @@ fn operations_that_need_not_wait_ask_for_nothing() {
 }
 
 #[test]
-fn values_that_come_back_ask_for_nothing() {
+fn returned_values_allocate_nothing() {
     for (name, make) in queues() {
         let (tx, rx) = make().build().unwrap();
         asks_for_nothing(name, || {
@@ -149,7 +149,7 @@ fn values_that_come_back_ask_for_nothing() {
 }
 
 #[test]
-fn permits_and_batches_ask_for_nothing() {
+fn permits_and_batches_allocate_nothing() {
     let (tx, rx) = bounded(4);
     let (mut values, mut received) = (VecDeque::with_capacity(8), Vec::with_capacity(8));
     asks_for_nothing("permits and batches", || {
@@ -168,7 +168,7 @@ fn permits_and_batches_ask_for_nothing() {
 }
 
 #[test]
-fn operations_with_a_token_ask_for_nothing() {
+fn operations_with_a_token_allocate_nothing() {
     let (tx, rx) = rendezvous();
     let token = CancelToken::new();
     asks_for_nothing("a token", || {
@@ -183,7 +183,7 @@ fn operations_with_a_token_ask_for_nothing() {
 
 /// The only test of this file that uses the timer, which all threads share.
 #[test]
-fn operations_with_deadlines_ask_for_nothing_once_the_timer_is_warm() {
+fn operations_with_deadlines_allocate_nothing_once_the_timer_is_warm() {
     let (tx, rx) = rendezvous();
     let far = Instant::now() + 10 * PATIENCE;
     asks_for_nothing("a deadline", || {
@@ -200,7 +200,7 @@ fn operations_with_deadlines_ask_for_nothing_once_the_timer_is_warm() {
 }
 
 #[test]
-fn typed_selects_ask_for_nothing() {
+fn typed_selects_allocate_nothing() {
     let (tx, rx) = rendezvous();
     let (full_tx, _full_rx) = rendezvous();
     asks_for_nothing("a select", || {
@@ -219,7 +219,7 @@ fn typed_selects_ask_for_nothing() {
 }
 
 #[test]
-fn a_reused_selector_asks_for_nothing() {
+fn a_reused_selector_allocates_nothing() {
     let (tx, rx) = rendezvous();
     let (out, out_rx) = bounded(1);
     let mut selector = Selector::new();
@@ -241,7 +241,7 @@ fn a_reused_selector_asks_for_nothing() {
 }
 
 #[test]
-fn waits_for_watches_and_broadcasts_ask_for_nothing() {
+fn waits_for_watches_and_broadcasts_allocate_nothing() {
     let (tx, mut rx) = watch(0);
     asks_for_nothing("a watch", || {
         let mut changed = pin!(rx.changed());
@@ -254,7 +254,7 @@ fn waits_for_watches_and_broadcasts_ask_for_nothing() {
 }
 
 #[test]
-fn a_broadcast_asks_once_per_value() {
+fn a_broadcast_allocates_once_per_value() {
     let (tx, mut rx) = broadcast(4);
     let mut round = || {
         tx.send(1).unwrap();
@@ -265,7 +265,7 @@ fn a_broadcast_asks_once_per_value() {
 }
 
 #[test]
-fn a_oneshot_asks_once() {
+fn a_oneshot_allocates_once() {
     let asked = requests(|| {
         let (tx, mut rx) = oneshot();
         park(pin!(rx.recv()));
@@ -303,7 +303,7 @@ fn ping_pong(make: fn() -> (Sender<usize>, Receiver<usize>), total: usize) -> (u
 }
 
 #[test]
-fn blocking_threads_ask_for_nothing() {
+fn blocking_threads_allocate_nothing() {
     assert_eq!(ping_pong(rendezvous, ROUNDS), (0, 0), "rendezvous");
     // The buffer is allocated before the counting begins: values may go past it for a while.
     let with_buffer = || {
@@ -316,7 +316,7 @@ fn blocking_threads_ask_for_nothing() {
 }
 
 #[test]
-fn a_blocking_select_that_sleeps_asks_for_nothing() {
+fn a_blocking_select_that_sleeps_allocates_nothing() {
     let (tx, rx) = rendezvous();
     let (_other_tx, other_rx) = rendezvous::<usize>();
     let end = rx.clone();
@@ -355,7 +355,7 @@ fn an_idle_queue_channel_is_small() {
 }
 
 #[test]
-fn the_other_kinds_are_small() {
+fn idle_oneshots_broadcasts_and_watches_are_small() {
     let (_ends, bytes) = bytes_of(oneshot::<u64>);
     assert!(bytes < 64, "a oneshot takes {bytes} bytes");
     let (_ends, bytes) = bytes_of(|| broadcast::<u64>(1 << 20));
@@ -365,7 +365,7 @@ fn the_other_kinds_are_small() {
 }
 
 #[test]
-fn clones_and_weak_ends_take_nothing() {
+fn clones_and_weak_ends_take_no_memory() {
     let (tx, rx) = bounded::<u64>(4);
     let (_more, bytes) = bytes_of(|| (tx.clone(), rx.clone(), tx.downgrade(), rx.downgrade()));
     assert_eq!(bytes, 0);
@@ -379,7 +379,7 @@ const KEPT_BYTES: isize = 9 * 1024;
 const KEPT_BY_BROADCAST: isize = 20 * 1024;
 
 #[test]
-fn the_memory_of_a_burst_comes_back() {
+fn a_drained_channel_frees_the_memory_of_a_burst() {
     const BURST: u64 = 1_000_000;
     let (tx, rx) = unbounded();
     let before = LIVE.get();
@@ -394,7 +394,7 @@ fn the_memory_of_a_burst_comes_back() {
 }
 
 #[test]
-fn the_memory_of_a_broadcast_burst_comes_back() {
+fn a_drained_broadcast_frees_the_memory_of_a_burst() {
     let (tx, mut rx) = broadcast(1 << 16);
     let before = LIVE.get();
     for value in 0..1 << 16 {
@@ -406,7 +406,7 @@ fn the_memory_of_a_broadcast_burst_comes_back() {
 }
 
 #[test]
-fn a_channel_gives_everything_back() {
+fn a_dropped_channel_frees_all_its_memory() {
     for (name, make) in queues::<String>() {
         let ((), bytes) = bytes_of(|| {
             let (tx, rx) = make().name("a name").on_drop(drop).build().unwrap();
@@ -421,7 +421,7 @@ fn a_channel_gives_everything_back() {
 }
 
 #[test]
-fn tokens_forget_their_children() {
+fn a_token_frees_the_memory_of_dropped_children() {
     let token = CancelToken::new();
     let kept: Vec<_> = (0..10).map(|_| token.child()).collect();
     let ((), bytes) = bytes_of(|| (0..100_000).for_each(|_| drop(token.child())));

@@ -24,7 +24,7 @@ mod times;
 // ---- known with and without the feature --------------------------------------------------------
 
 #[test]
-fn a_snapshot_says_what_the_channel_is() {
+fn a_snapshot_has_the_name_kind_capacity_and_ends_of_its_channel() {
     let (tx, rx) = marline_channel::Builder::<u32>::bounded(3).name("jobs").build().unwrap();
     let more = [tx.clone(), tx.clone()];
     let before = Instant::now();
@@ -40,7 +40,7 @@ fn a_snapshot_says_what_the_channel_is() {
 }
 
 #[test]
-fn both_ends_tell_the_same() {
+fn snapshots_of_both_ends_agree() {
     let (tx, rx) = bounded(2);
     tx.try_send(1).unwrap();
     let (a, b) = (tx.snapshot(), rx.snapshot());
@@ -48,7 +48,7 @@ fn both_ends_tell_the_same() {
 }
 
 #[test]
-fn parked_operations_are_told_by_side() {
+fn a_snapshot_counts_parked_sends_and_receives_separately() {
     let (tx, rx): (Sender<u32>, Receiver<u32>) = bounded(1);
     let waiting = || (rx.snapshot().waiting_send, rx.snapshot().waiting_recv);
     {
@@ -71,7 +71,7 @@ fn parked_operations_are_told_by_side() {
 
 #[cfg(not(feature = "metrics"))]
 #[test]
-fn without_the_feature_counters_stay_zero_and_subscriptions_say_why() {
+fn without_metrics_counters_stay_zero_and_subscribing_fails_with_a_reason() {
     use marline_channel::ErrorKind;
     let (tx, rx) = bounded(1);
     tx.try_send(1).unwrap();

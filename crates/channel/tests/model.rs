@@ -28,7 +28,7 @@ fn check(model: impl Fn() + Send + Sync + 'static) {
 }
 
 #[test]
-fn hand_off_between_two_senders_and_two_receivers() {
+fn two_senders_hand_off_to_two_receivers() {
     check(|| {
         let (tx, rx) = rendezvous();
         let senders = [1, 2].map(|value| {
@@ -58,7 +58,7 @@ fn a_full_buffer_admits_parked_senders() {
 }
 
 #[test]
-fn a_dropped_receive_loses_nothing() {
+fn a_dropped_receive_loses_no_value() {
     check(|| {
         let (tx, rx) = rendezvous();
         let quitter = rx.clone();
@@ -117,7 +117,7 @@ fn two_selects_meet_once() {
 }
 
 #[test]
-fn a_dropped_select_loses_nothing() {
+fn a_dropped_select_loses_no_value() {
     check(|| {
         let (tx, rx) = rendezvous();
         let (_other_tx, other_rx) = rendezvous::<u32>();
@@ -136,7 +136,7 @@ fn a_dropped_select_loses_nothing() {
 }
 
 #[test]
-fn close_ends_both_sides() {
+fn a_send_and_a_receive_that_race_a_close_both_end_and_agree() {
     check(|| {
         let (tx, rx) = rendezvous();
         let closer = tx.clone();
@@ -153,7 +153,7 @@ fn close_ends_both_sides() {
 }
 
 #[test]
-fn last_end_dropped_while_another_closes() {
+fn a_close_racing_the_last_drop_neither_loses_nor_doubles_a_value() {
     check(|| {
         let dropped = Arc::new(AtomicU32::new(0));
         let log = dropped.clone();
@@ -177,7 +177,7 @@ fn last_end_dropped_while_another_closes() {
 }
 
 #[test]
-fn drop_oldest_beside_receives() {
+fn drop_oldest_racing_a_receive_neither_loses_nor_doubles_a_value() {
     check(|| {
         let dropped = Arc::new(Mutex::new(vec![]));
         let log = dropped.clone();
@@ -212,7 +212,7 @@ fn a_cancel_wakes_its_operation() {
 }
 
 #[test]
-fn oneshot_is_received_or_returned() {
+fn a_oneshot_receive_ends_with_the_value_or_with_the_close() {
     check(|| {
         let (tx, mut rx) = oneshot();
         let sender = thread::spawn(move || tx.send(1).is_ok());
@@ -238,20 +238,20 @@ fn oneshot_is_received_or_returned() {
 
 /// Steps that a model run can leave out, each with a model that must notice.
 const BROKEN: [(&str, &str); 10] = [
-    ("attempt-again-before-parking", "hand_off_between_two_senders_and_two_receivers"),
+    ("attempt-again-before-parking", "two_senders_hand_off_to_two_receivers"),
     ("admit-wakes-sender", "a_full_buffer_admits_parked_senders"),
-    ("give-back", "a_dropped_receive_loses_nothing"),
+    ("give-back", "a_dropped_receive_loses_no_value"),
     ("claim", "a_select_is_claimed_once"),
     ("select-looks-before-listing", "two_selects_meet_once"),
     ("cancel-looks-under-lock", "a_cancel_wakes_its_operation"),
-    ("close-ends-waiting", "close_ends_both_sides"),
-    ("last-receiver-discards", "last_end_dropped_while_another_closes"),
-    ("drop-oldest-tells", "drop_oldest_beside_receives"),
-    ("oneshot-wakes", "oneshot_is_received_or_returned"),
+    ("close-ends-waiting", "a_send_and_a_receive_that_race_a_close_both_end_and_agree"),
+    ("last-receiver-discards", "a_close_racing_the_last_drop_neither_loses_nor_doubles_a_value"),
+    ("drop-oldest-tells", "drop_oldest_racing_a_receive_neither_loses_nor_doubles_a_value"),
+    ("oneshot-wakes", "a_oneshot_receive_ends_with_the_value_or_with_the_close"),
 ];
 
 #[test]
-fn each_step_is_needed() {
+fn each_step_left_out_makes_its_model_fail() {
     if std::env::var("MARLINE_BROKEN").is_ok() {
         return;
     }

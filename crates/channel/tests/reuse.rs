@@ -62,7 +62,7 @@ fn a_send_polled_after_it_gave_its_value_back_leaves_parked_receivers_alone() {
 }
 
 #[test]
-fn a_send_waited_for_twice_was_sent_once() {
+fn a_send_that_is_waited_on_twice_sends_once() {
     let (tx, rx) = bounded(128);
     let mut send = pin!(tx.send(1));
     assert_eq!(send.as_mut().wait_interruptible(), Ok(Ok(Sent::Accepted)));
@@ -71,7 +71,7 @@ fn a_send_waited_for_twice_was_sent_once() {
 }
 
 #[test]
-fn values_that_selectors_took_go_back_in_their_order() {
+fn values_taken_by_dropped_selectors_return_in_order() {
     let (tx, rx) = unbounded();
     (1..=4).for_each(|value| assert_eq!(tx.try_send(value), Ok(Sent::Accepted)));
     let mut selectors = [(); 3].map(|()| {

@@ -86,22 +86,22 @@ fn everybody_at_once(name: &str, make: fn() -> Builder<(u32, u32)>) {
 }
 
 #[test]
-fn everybody_shares_a_rendezvous_channel() {
+fn every_runtime_and_thread_shares_a_rendezvous_channel() {
     everybody_at_once("rendezvous", Builder::rendezvous);
 }
 
 #[test]
-fn everybody_shares_a_bounded_channel() {
+fn every_runtime_and_thread_shares_a_bounded_channel() {
     everybody_at_once("bounded", || Builder::bounded(3));
 }
 
 #[test]
-fn everybody_shares_an_unbounded_channel() {
+fn every_runtime_and_thread_shares_an_unbounded_channel() {
     everybody_at_once("unbounded", Builder::unbounded);
 }
 
 #[test]
-fn everybody_shares_a_broadcast() {
+fn every_runtime_receives_every_value_of_a_broadcast() {
     let (tx, rx) = broadcast(EACH as usize);
     let mut parties = vec![];
     for (_, runner) in RUNTIMES {
@@ -123,7 +123,7 @@ fn everybody_shares_a_broadcast() {
 }
 
 #[test]
-fn everybody_watches_one_value() {
+fn every_runtime_sees_the_last_value_of_a_watch() {
     let (tx, rx) = watch(0);
     let mut parties = vec![];
     for (_, runner) in RUNTIMES {
@@ -148,7 +148,7 @@ fn everybody_watches_one_value() {
 }
 
 #[test]
-fn oneshots_cross_from_each_runtime_to_each_other() {
+fn a_oneshot_sends_a_value_from_any_runtime_to_any_other() {
     for (from, sends) in RUNTIMES {
         for (to, receives) in RUNTIMES {
             let (tx, rx) = oneshot();
@@ -197,7 +197,7 @@ fn deadlines_need_no_timer_of_the_runtime() {
 }
 
 #[test]
-fn tokens_reach_every_runtime() {
+fn a_token_ends_receives_in_every_runtime() {
     let token = CancelToken::new();
     let (tx, rx) = rendezvous::<u32>();
     let mut parties = vec![];
@@ -216,7 +216,7 @@ fn tokens_reach_every_runtime() {
 }
 
 #[test]
-fn a_task_that_tokio_aborts_loses_nothing() {
+fn a_task_aborted_by_tokio_loses_no_value() {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).build().unwrap();
     for (name, make) in queues().into_iter().take(3) {
         let (tx, rx) = make().build().unwrap();
@@ -244,7 +244,7 @@ fn a_task_that_tokio_aborts_loses_nothing() {
 }
 
 #[test]
-fn a_receive_dropped_by_tokios_own_select_loses_nothing() {
+fn a_receive_dropped_by_tokios_select_loses_no_value() {
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
     runtime.block_on(async {
         let (tx, rx) = bounded(4);
@@ -263,7 +263,7 @@ fn a_receive_dropped_by_tokios_own_select_loses_nothing() {
 }
 
 #[test]
-fn operations_can_be_spawned() {
+fn operations_are_send() {
     fn assert_send<T: Send>(_: &T) {}
     let (tx, rx): (Sender<u32>, Receiver<u32>) = bounded(1);
     assert_send(&tx.send(1));

@@ -268,7 +268,7 @@ fn oneshot_value_is_received_or_returned_exactly_once() {
 }
 
 #[test]
-fn broadcast_receivers_see_everything_or_are_told_what_they_missed() {
+fn broadcast_receivers_get_every_value_or_the_exact_lag() {
     for_each_seed(200, |seed| {
         const COUNT: u64 = 5_000;
         let mut random = Random::new(seed);

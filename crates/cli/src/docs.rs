@@ -21,6 +21,6 @@ fn missing(command: &Command) -> Vec<String> {
 }
 
 #[test]
-fn the_pages_about_the_command_line_name_every_command_and_flag() {
+fn the_docs_name_every_command_and_flag() {
     assert_eq!(missing(&Args::command()), Vec::<String>::new());
 }

@@ -200,14 +200,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn columns_are_as_wide_as_what_is_in_them() {
+    fn table_columns_are_as_wide_as_their_widest_cell() {
         let rows = [vec!["a".to_owned(), "much longer".into()], vec!["übermaß".into(), "b".into()]];
         let text = table(&["x", "y"], &rows);
         assert_eq!(text, "x        y\na        much longer\nübermaß  b\n");
     }
 
     #[test]
-    fn a_cell_stays_in_its_line_and_commands_no_terminal() {
+    fn control_characters_in_a_table_cell_are_escaped() {
         let rows = [vec!["evil\x1b]0;title\x07\nnext".to_owned(), "b".into()]];
         assert_eq!(
             table(&["x", "y"], &rows).lines().nth(1),

@@ -149,7 +149,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_and_sizes_are_read_as_people_write_them() {
+    fn times_and_sizes_parse_with_units_and_invalid_ones_are_rejected() {
         let time = |text: &str| text.parse::<Time>().map(|time| time.0.as_millis());
         assert_eq!(time("250ms"), Ok(250));
         assert_eq!(time("1.5s"), Ok(1500));
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn times_and_sizes_are_printed_as_people_read_them() {
+    fn times_and_sizes_print_in_short_human_units() {
         assert_eq!([5, 65_000, 7_200_000, 172_800_000].map(ago), ["0s", "1m", "2h", "2d"]);
         assert_eq!([5, 1_250, 65_000].map(took), ["5ms", "1.2s", "1m"]);
         assert_eq!([512, 2048, 1536, 3 << 30].map(size), ["512 B", "2 KiB", "1.5 KiB", "3 GiB"]);

@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn fractions_of_a_gpu_share_one_and_wholes_get_their_own() {
+    fn fractional_gpu_grants_share_a_gpu_and_whole_grants_get_their_own() {
         let mut account = ResourceAccount::new(gpus(2.0));
         let half = account.take(&gpus(0.5)).unwrap();
         let third = account.take(&gpus(0.3)).unwrap();
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn what_fits_is_decided_by_every_resource() {
+    fn a_demand_fits_only_if_each_of_its_resources_fits() {
         let offer = Resources::cpus(2).with_memory(1000).with_custom("disk", Amount::ONE);
         let mut account = ResourceAccount::new(offer.clone());
         assert!(!account.could_ever_fit(&Resources::cpus(3)));
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn odd_demands_are_refused_with_words() {
+    fn invalid_resource_amounts_are_rejected() {
         assert!(
             gpus(1.5).validate().unwrap_err().message().contains("1.5 GPUs cannot be assigned")
         );

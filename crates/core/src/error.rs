@@ -370,7 +370,7 @@ mod tests {
     use crate::id::{ActorId, ObjectId, TaskId};
 
     #[test]
-    fn what_a_main_prints_is_for_people() {
+    fn the_debug_format_of_an_error_is_its_kind_and_message() {
         let error = Error::unavailable(Ran::No, "no cluster runs here: start one");
         assert_eq!(format!("{error:?}"), "Unavailable: no cluster runs here: start one");
         let error = Error::unavailable(Ran::Maybe, "worker 7 is gone");
@@ -379,7 +379,7 @@ mod tests {
     }
 
     #[test]
-    fn what_lies_behind_an_error_is_printed_once() {
+    fn the_debug_format_prints_each_traceback_and_cause_once() {
         let failure = Failure { traceback: "line 1\nline 2\n".into(), ..Failure::default() };
         let error = Error::failed("division by zero", failure);
         assert_eq!(format!("{error:?}"), "Failed: division by zero\nline 1\nline 2");
@@ -391,7 +391,7 @@ mod tests {
     }
 
     #[test]
-    fn who_depends_on_what_is_gone_hears_what_that_was() {
+    fn a_passed_on_error_still_names_the_referent_that_is_gone() {
         let object = Referent::Object(ObjectId::of(TaskId::from_u128(7), 1));
         let error = Error::gone(object, "it is gone");
         assert_eq!(error.what_is_gone(), Some(object));
@@ -402,7 +402,7 @@ mod tests {
     }
 
     #[test]
-    fn every_field_can_be_seen() {
+    fn the_alternate_debug_format_shows_the_fields_of_an_error() {
         let failure = Failure { class: "ValueError".into(), ..Failure::default() };
         let all = format!("{:#?}", Error::failed("no", failure));
         assert!(all.contains("ran: Maybe") && all.contains("ValueError"), "{all}");

@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hold_of_a_process_is_small() {
+    fn a_hold_record_is_small_and_works_for_every_kind_of_holder() {
         assert!(size_of::<(Referent, Holders)>() <= 48, "{}", size_of::<(Referent, Holders)>());
         let holders = [
             Holder::Session(SessionId::from_u128(1)),
@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thing_is_free_when_its_last_holder_lets_go_and_only_then() {
+    fn a_referent_is_free_only_after_its_last_holder_releases_it() {
         let session = SessionId::from_u128(1);
         let task = TaskId::from_u128(9);
         let call = AttemptId { task, attempt: Attempt(1) };

@@ -241,7 +241,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sessions_of_a_later_controller_are_later_than_all_of_an_earlier_one() {
+    fn session_epochs_of_a_later_controller_are_larger_than_all_earlier_ones() {
         let first = SessionEpoch::first_of(ControllerEpoch(7));
         let many = SessionEpoch(first.0 + 1_000_000);
         let later = SessionEpoch::first_of(ControllerEpoch(8));
@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn a_prefix_is_how_ids_begin() {
+    fn a_prefix_matches_ids_that_begin_with_it() {
         let id = TaskId::from_u128(0x0190_abcd_0000_7000_8000_0000_0000_0001);
         let begins = |text: &str| text.parse::<IdPrefix>().unwrap().begins(id.as_u128());
         assert!(["", "0", "0190ABCD", "0190abcd-0000-7"].iter().all(|text| begins(text)));
@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn an_object_prints_as_it_parses_and_is_the_first_unless_said() {
+    fn an_object_id_prints_as_it_parses_and_its_index_defaults_to_0() {
         let task = TaskId::from_u128(7);
         let object = ObjectId::of(task, 3);
         assert_eq!(object.to_string().parse::<ObjectId>().unwrap(), object);

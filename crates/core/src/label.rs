@@ -41,7 +41,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn amounts_are_for_people() {
+    fn byte_counts_are_printed_in_readable_units() {
         for (bytes, words) in [
             (0, "0 bytes"),
             (1023, "1023 bytes"),
@@ -55,7 +55,7 @@ mod tests {
     }
 
     #[test]
-    fn people_do_not_see_modules_and_hashes() {
+    fn labels_hide_modules_and_hashes() {
         for (name, label) in [
             ("python:__main__.split#8e46", "split"),
             ("python/1f0a:package.module.Class.method#8e46", "method"),

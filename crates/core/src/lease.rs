@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn the_holder_stops_before_the_controller_gives_up() {
+    fn a_held_lease_ends_before_the_granted_lease() {
         // The holder's clock is 1,000 s ahead: they are never compared.
         let mut granted = GrantedLease::new(at(5));
         let mut held = HeldLease::new(TERMS, at(1_004));
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn a_silence_of_four_fifths_of_the_lease_is_survived_whenever_it_begins() {
+    fn a_lease_survives_a_silence_of_four_fifths_of_its_length() {
         for lease in [30, 5, 3_600] {
             let terms = LeaseTerms::of(Duration::from_secs(lease));
             let tolerated = terms.tolerated_silence();
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn pongs_that_never_arrive_prolong_nothing() {
+    fn pongs_that_never_arrive_do_not_prolong_the_lease() {
         let mut granted = GrantedLease::new(at(0));
         let mut held = HeldLease::new(TERMS, at(0));
         for second in [10, 20] {
@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn late_repeated_and_invented_pongs_change_nothing() {
+    fn repeated_and_invented_pongs_do_not_prolong_the_lease() {
         let mut granted = GrantedLease::new(at(0));
         granted.new_ping(at(10));
         granted.pong(at(11), Pong { number: 7 });

@@ -140,7 +140,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     #[test]
-    fn behaves_like_a_map_that_chooses_its_keys() {
+    fn a_slab_behaves_like_a_map_that_chooses_its_keys() {
         for seed in 0..50 {
             let mut random = Random::new(seed);
             let (mut slab, mut expected) = (Slab::default(), BTreeMap::new());

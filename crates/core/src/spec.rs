@@ -451,7 +451,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn retries_wait_longer_each_time_up_to_a_limit_and_never_less_than_half() {
+    fn retry_delays_double_up_to_a_limit_and_jitter_takes_at_most_half() {
         let mut random = Random::new(7);
         for spent in 0..80 {
             let whole =
@@ -462,7 +462,7 @@ mod tests {
     }
 
     #[test]
-    fn budgets_count() {
+    fn a_budget_allows_exactly_its_number_of_times() {
         assert!(
             Budget::Times(3).allows(2)
                 && !Budget::Times(3).allows(3)

@@ -147,7 +147,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     #[test]
-    fn behaves_like_a_map() {
+    fn a_table_behaves_like_a_map() {
         for seed in 0..50 {
             let mut random = Random::new(seed);
             let (mut table, mut expected) = (Table::default(), BTreeMap::new());
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn a_row_is_the_same_as_long_as_its_entry_is_there() {
+    fn an_entry_keeps_its_row_until_it_is_removed() {
         let mut table = Table::default();
         let rows: Vec<Row> = (0..1000).map(|key| table.insert(key, key * 2).0).collect();
         assert!((0..1000).filter(|key| key % 3 == 0).all(|key| table.remove(&key).is_some()));

@@ -98,7 +98,7 @@ mod tests {
     use crate::{Cluster, ErrorKind, Program};
 
     #[test]
-    fn wrong_arguments_are_named_with_their_function() {
+    fn errors_about_wrong_arguments_name_the_function() {
         let program = Program::new()
             .task("square", |x: i64| x * x)
             .task("sum", |all: Vec<Option<String>>, _: u8| all.len());

@@ -161,7 +161,7 @@ mod tests {
     use std::time::Duration;
 
     #[test]
-    fn handles_can_be_printed_and_their_ids_named() {
+    fn the_debug_output_of_a_handle_has_its_id() {
         let program = Program::new().task("one", || 1).actor("Clerk", || 0_u8, |clerk| clerk);
         let cluster = Cluster::local(program).unwrap();
         let client = cluster.client();

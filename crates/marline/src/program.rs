@@ -215,19 +215,19 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "there is a task \"one\" already")]
-    fn a_task_with_the_name_of_another_is_a_bug() {
+    fn a_second_task_of_the_same_name_panics() {
         let _ = Program::new().task("one", || 1).try_task("one", || "1".parse::<i32>());
     }
 
     #[test]
     #[should_panic(expected = "there is an actor \"clerk\" already")]
-    fn an_actor_with_the_name_of_another_is_a_bug() {
+    fn a_second_actor_of_the_same_name_panics() {
         let _ = Program::new().actor("clerk", || Clerk, works).actor("clerk", || Clerk, works);
     }
 
     #[test]
     #[should_panic(expected = "there is a method \"work\" already")]
-    fn a_method_with_the_name_of_another_is_a_bug() {
+    fn a_second_method_of_the_same_name_panics() {
         let _ = Program::new().actor("clerk", || Clerk, |class| works(works(class)));
     }
 }

@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn gaps_give_their_memory_back_before_there_is_more_than_there_may_be() {
+    fn gaps_return_memory_before_the_arena_exceeds_its_limit() {
         let arena = Arena::with(1024 * PAGE_BYTES, 100 * PAGE_BYTES);
         let pages = |count: u64| (count * PAGE_BYTES) as usize;
         // Every other one of many small blocks goes: no larger block fits between the others.
@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn a_large_gap_gives_back_no_more_than_is_needed() {
+    fn a_large_gap_returns_no_more_memory_than_is_needed() {
         let arena = Arena::with(8 * TRIM_BYTES, 6 * TRIM_BYTES);
         let [mut gap, mut stays] =
             [3, 1].map(|pieces| arena.allocate(pieces * TRIM_BYTES as usize).unwrap());
@@ -329,14 +329,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_sealed_is_free_again_when_it_is_dropped() {
+    fn an_unsealed_block_is_free_again_when_it_is_dropped() {
         let arena = Arena::new(PAGE_BYTES);
         drop(arena.allocate(100).unwrap());
         assert_eq!(arena.used(), 0);
     }
 
     #[test]
-    fn what_is_kept_is_in_use_until_it_is_freed() {
+    fn a_sealed_block_is_in_use_until_it_is_freed() {
         assert_eq!(size_of::<Option<SealedBlock>>(), 12);
         let arena = Arena::new(10 * PAGE_BYTES);
         let first = arena.allocate(1).unwrap();
@@ -351,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_larger_than_a_segment_has_one_of_its_own() {
+    fn a_value_larger_than_a_segment_gets_a_segment_of_its_own() {
         let arena = Arena::new(PAGE_BYTES);
         let large = filled(&arena, 10 * PAGE_BYTES as usize + 1, 1);
         assert_eq!(arena.segment(large.place().0.segment).unwrap().bytes(), 11 * PAGE_BYTES);
@@ -361,7 +361,7 @@ mod tests {
     }
 
     #[test]
-    fn values_that_grow_do_not_have_a_segment_each() {
+    fn growing_values_do_not_keep_a_segment_each() {
         let arena = Arena::new(PAGE_BYTES);
         let small = filled(&arena, 100, 1);
         let first = filled(&arena, 2 * PAGE_BYTES as usize, 2);
@@ -395,7 +395,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_given_back_to_the_system_is_nobodys() {
+    fn trim_returns_the_memory_of_free_blocks_to_the_system() {
         let arena = Arena::new(1 << 20);
         let (kept, gone) = (filled(&arena, 100_000, 1), filled(&arena, 100_000, 2));
         let before = arena.resident_bytes().unwrap();
@@ -411,7 +411,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_sees_what_others_write() {
+    fn blocks_of_concurrent_threads_never_mix() {
         let arena = Arena::new(256 * PAGE_BYTES);
         thread::scope(|threads| {
             for thread in 0..4_u8 {

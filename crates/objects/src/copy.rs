@@ -49,7 +49,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn all_of_it_is_copied_by_however_many() {
+    fn a_copy_is_complete_with_any_number_of_threads() {
         let source: Vec<u8> = (0..LARGE + PIECE + 4321).map(|index| (index % 251) as u8).collect();
         for threads in [1, 2, 5, 40] {
             for len in [0, 1, PIECE - 1, PIECE, 3 * PIECE + 1, source.len()] {

@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_saved_is_read_until_it_is_erased() {
+    fn a_saved_file_is_read_until_it_is_erased() {
         let folder = folder("read");
         let saved = DurableFiles::new(folder.join("deep"));
         assert_eq!(load(&saved, "one").unwrap_err().kind(), io::ErrorKind::NotFound);
@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn what_another_saved_is_not_ones_own_to_erase() {
+    fn a_process_does_not_erase_a_file_that_another_process_saved() {
         let folder = folder("own");
         let saved = DurableFiles::new(&folder);
         let first = save(&saved, "one", b"first", None).expect("there was no file");
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_and_given_no_name_is_gone() {
+    fn an_unpublished_draft_leaves_no_file() {
         let folder = folder("draft");
         let saved = DurableFiles::new(&folder);
         save(&saved, "one", b"there", None);
@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_disk_made_of_it_is_noticed() {
+    fn a_changed_or_truncated_file_is_an_error() {
         let folder = folder("corrupt");
         let saved = DurableFiles::new(&folder);
         save(&saved, "one", &[7; 1000], None);

@@ -88,7 +88,7 @@ mod tests {
     use std::sync::Weak;
 
     #[test]
-    fn a_segment_that_is_gone_is_mapped_no_longer_than_it_is_seen() {
+    fn a_removed_segment_is_unmapped_when_its_last_view_is_gone() {
         let (windows, segment) = (MappedSegments::default(), Segment::new(PAGE_BYTES).unwrap());
         let weak = |access| -> Weak<Mapping> { Arc::downgrade(&windows.mappings()[&(3, access)]) };
         for access in [Access::Read, Access::Write] {

@@ -378,7 +378,7 @@ mod tests {
     const PAGE: Block = Block { segment: 0, offset: PAGE_BYTES, len: PAGE_BYTES };
 
     #[test]
-    fn what_one_mapping_writes_another_reads() {
+    fn bytes_written_through_one_mapping_are_read_through_another() {
         let segment = Segment::new(4 * PAGE_BYTES).unwrap();
         let writes = Mapping::new(segment.descriptor(Access::Write), Access::Write).unwrap();
         let reads = Mapping::new(segment.descriptor(Access::Read), Access::Read).unwrap();
@@ -392,7 +392,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_is_to_read_cannot_write() {
+    fn a_read_descriptor_permits_no_writes() {
         let segment = Segment::new(PAGE_BYTES).unwrap();
         let error = Mapping::new(segment.descriptor(Access::Read), Access::Write).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::PermissionDenied);
@@ -400,7 +400,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_segment_is_refused() {
+    fn a_file_that_is_no_segment_is_rejected() {
         let file = File::open("/proc/self/exe").unwrap();
         assert!(Mapping::new(&file, Access::Read).is_err());
         let unsealed = rustix::fs::memfd_create("other", MemfdFlags::ALLOW_SEALING).unwrap();
@@ -409,7 +409,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_copied_arrives_however_often_and_wherever() {
+    fn copied_bytes_arrive_at_every_offset_and_through_every_mapping() {
         let pages = 200;
         let segment = Segment::new(pages * PAGE_BYTES).unwrap();
         let first = Mapping::new(segment.descriptor(Access::Write), Access::Write).unwrap();
@@ -436,7 +436,7 @@ mod tests {
     }
 
     #[test]
-    fn where_there_is_no_memory_left_a_copy_fails_and_the_process_goes_on() {
+    fn a_copy_without_memory_fails_and_the_process_survives() {
         let mapping = without_memory(100);
         let all = Block { segment: 0, offset: 0, len: 100 * PAGE_BYTES };
         let source = vec![7; all.len as usize];
@@ -462,7 +462,7 @@ mod tests {
     }
 
     #[test]
-    fn pages_are_known_one_by_one() {
+    fn populated_pages_are_tracked_one_by_one() {
         let mut shown = PopulatedPages { trims: 0, pages: vec![0; 5].into() };
         let mut expected = [false; 320];
         let mut random = Random::new(9);
@@ -483,7 +483,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_shown_is_asked_for_again_when_memory_was_given_back_and_only_then() {
+    fn pages_are_populated_again_only_after_memory_was_returned() {
         let file = rustix::fs::memfd_create("shrinks", MemfdFlags::CLOEXEC).unwrap();
         rustix::fs::ftruncate(&file, 20 * PAGE_BYTES).unwrap();
         let mapping = Mapping::of(file.as_fd(), 20 * PAGE_BYTES as usize, Access::Write).unwrap();
@@ -507,7 +507,7 @@ mod tests {
     }
 
     #[test]
-    fn its_size_stays() {
+    fn a_segment_cannot_be_shrunk() {
         let segment = Segment::new(2 * PAGE_BYTES).unwrap();
         assert!(rustix::fs::ftruncate(segment.descriptor(Access::Write), PAGE_BYTES).is_err());
         assert_eq!(segment.bytes(), 2 * PAGE_BYTES);
@@ -515,7 +515,7 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "is not in")]
-    fn what_is_outside_of_it_is_not_touched() {
+    fn a_read_outside_of_the_segment_panics() {
         let segment = Segment::new(PAGE_BYTES).unwrap();
         let reads = Mapping::new(segment.descriptor(Access::Read), Access::Read).unwrap();
         // SAFETY: no code writes.

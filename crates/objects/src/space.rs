@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_given_back_is_given_out_again_before_what_nobody_has_touched() {
+    fn freed_space_is_used_again_before_untouched_space() {
         let mut space = space(&[100]);
         let (first, second) = (space.allocate(5 * PAGE_BYTES).unwrap(), space.allocate(1).unwrap());
         assert_eq!((first.offset, second.offset, second.len), (0, 5 * PAGE_BYTES, PAGE_BYTES));
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_anywhere_is_not_given() {
+    fn a_block_that_fits_no_segment_is_not_allocated() {
         let mut space = space(&[4, 8]);
         assert_eq!(space.allocate(8 * PAGE_BYTES + 1), None);
         let all = space.allocate(8 * PAGE_BYTES).unwrap();
@@ -202,14 +202,14 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_block_takes_a_page_so_that_it_is_like_no_other() {
+    fn two_empty_blocks_are_distinct() {
         let mut space = space(&[4]);
         assert_ne!(space.allocate(0), space.allocate(0));
     }
 
     #[test]
     #[should_panic(expected = "is free already")]
-    fn a_block_that_is_given_back_twice_is_a_bug() {
+    fn a_block_that_is_freed_twice_panics() {
         let mut space = space(&[8]);
         let (block, _other) = (space.allocate(1).unwrap(), space.allocate(1).unwrap());
         space.free(block);
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn blocks_never_overlap_and_everything_comes_back() {
+    fn blocks_never_overlap_and_all_space_is_freed() {
         for seed in 0..50 {
             let mut random = Random::new(seed);
             let mut space = space(&[64, 16, 256]);

@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read_back_and_its_room_is_used_again() {
+    fn spilled_bytes_are_read_back_and_freed_room_is_used_again() {
         let folder = tempfile::tempdir().unwrap();
         let spill = SpillFiles::new(folder.path(), 1 << 30);
         let (one, two) = (bytes(1, 100_000), bytes(2, 1));
@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_disk_changed_is_noticed() {
+    fn a_changed_or_truncated_spill_file_is_corrupt() {
         let folder = tempfile::tempdir().unwrap();
         let spill = SpillFiles::new(folder.path(), 1 << 30);
         let spilled = spill.write(&bytes(7, 200_000)).unwrap();
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn what_there_is_no_memory_to_read_into_is_not_taken_for_damaged() {
+    fn a_read_without_memory_does_not_report_the_data_as_corrupt() {
         let folder = tempfile::tempdir().unwrap();
         let spill = SpillFiles::new(folder.path(), 1 << 30);
         let spilled = spill.write(&bytes(7, 10 * PAGE_BYTES as usize)).unwrap();
@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn more_than_there_may_be_is_refused_with_the_figures() {
+    fn a_spill_beyond_the_limit_fails_with_the_figures() {
         let folder = tempfile::tempdir().unwrap();
         let spill = SpillFiles::new(folder.path(), 10 * PAGE_BYTES);
         let kept = spill.write(&bytes(1, 6 * PAGE_BYTES as usize)).unwrap();
@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_that_is_not_there_is_an_error_and_takes_no_room() {
+    fn a_missing_folder_is_an_error_and_takes_no_room() {
         let spill = SpillFiles::new("/nowhere/at/all", 1 << 30);
         assert!(matches!(spill.write(b"text"), Err(SpillError::Disk(_))));
         assert_eq!(spill.used(), 0);

@@ -37,7 +37,7 @@ fn decode(bytes: &[u8]) -> (Block, usize) {
 }
 
 #[test]
-fn another_process_reads_in_place_and_fills_what_it_is_given() {
+fn another_process_reads_a_block_in_place_and_fills_another_block() {
     let arena = Arena::default();
     let (mut child, socket) = start("the_other");
     let mut room = arena.allocate(1_000_000).unwrap();

@@ -293,13 +293,13 @@ mod tests {
     }
 
     #[test]
-    fn whoever_belonged_to_one_of_several_clusters_still_does() {
+    fn a_process_stays_in_its_cluster_when_several_run() {
         assert_eq!(running(&[1, 2]).only_cluster(Some(&cluster(2))).unwrap(), cluster(2));
         assert!(running(&[1, 2]).only_cluster(None).is_err());
     }
 
     #[test]
-    fn the_next_cluster_is_meant_when_the_one_before_has_ended() {
+    fn the_only_running_cluster_replaces_one_that_has_ended() {
         assert_eq!(running(&[2]).only_cluster(Some(&cluster(1))).unwrap(), cluster(2));
         assert!(running(&[2, 3]).only_cluster(Some(&cluster(1))).is_err());
         assert!(running(&[]).only_cluster(Some(&cluster(1))).is_err());

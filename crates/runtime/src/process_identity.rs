@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn a_child_is_dead_when_it_was_killed_even_before_it_is_waited_for() {
+    fn a_killed_child_is_dead_before_its_parent_waits_for_it() {
         let mut child = Command::new("sleep").arg("60").spawn().unwrap();
         let this = this_process().unwrap();
         let started = look_up(child.id()).unwrap().started;
@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pid_that_is_used_again_is_another_process() {
+    fn a_reused_pid_is_another_process() {
         let this = this_process().unwrap();
         assert!(is_dead(&ProcessIdentity { started: this.started + 1, ..this.clone() }));
         let elsewhere = ProcessIdentity { kernel: "another".into(), ..this };
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_that_is_hidden_while_it_lives_cannot_be_seen_to_die() {
+    fn a_hidden_process_cannot_be_seen() {
         // With `hidepid`, processes of other users look like this: no such process.
         let hidden = ProcessIdentity { pid: u32::MAX, ..this_process().unwrap() };
         assert!(!can_be_seen(&hidden));

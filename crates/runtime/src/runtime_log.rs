@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_filter_names_the_levels_and_the_parts() {
+    fn the_error_of_an_invalid_filter_lists_the_levels_and_the_parts() {
         let error = "loud".parse::<LogFilter>().unwrap_err();
         assert!(error.message().contains("\"loud\" is not a log level"), "{error}");
         assert!(error.message().contains("off, error, warn, info, debug, trace"), "{error}");
@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn the_routine_events_exist() {
+    fn time_passed_is_a_routine_event_of_every_state_machine() {
         let names = [
             controller::Event::TimePassed.summary().name,
             worker::Event::TimePassed.summary().name,

@@ -129,7 +129,7 @@ mod tests {
     use rustix::process::{Signal, getpid, kill_process};
 
     #[test]
-    fn a_signal_that_comes_as_soon_as_it_is_ready_is_heard() {
+    fn a_signal_as_soon_as_the_process_is_ready_is_not_lost() {
         let (_never, left) = oneshot();
         let (leaving, gone) = oneshot();
         let ready = || kill_process(getpid(), Signal::TERM).is_ok();

@@ -152,7 +152,7 @@ fn is_shut(wire: &mut dyn Wire, said: &[u8]) -> bool {
 }
 
 #[test]
-fn the_listener_proves_first_at_every_door() {
+fn every_listening_socket_proves_first_that_it_knows_the_token() {
     let cluster = cluster();
     for door in &cluster.doors {
         for kind in KINDS {
@@ -166,7 +166,7 @@ fn the_listener_proves_first_at_every_door() {
 }
 
 #[test]
-fn no_door_opens_without_the_token_with_another_or_with_a_replayed_proof() {
+fn a_listener_rejects_wrong_replayed_and_reflected_proofs() {
     let cluster = cluster();
     for door in &cluster.doors {
         for kind in KINDS {
@@ -196,7 +196,7 @@ fn no_door_opens_without_the_token_with_another_or_with_a_replayed_proof() {
 }
 
 #[test]
-fn every_operation_of_grpc_asks_for_a_ticket_at_every_door() {
+fn every_grpc_operation_requires_a_ticket() {
     let cluster = cluster();
     let address = cluster.controller.address();
     let known = ReflectionClient::connect(address, Some(TOKEN)).unwrap();
@@ -254,7 +254,7 @@ fn has_ended(wire: &mut dyn Wire) -> bool {
 }
 
 #[test]
-fn a_stranger_is_dropped_however_slowly_it_speaks() {
+fn an_unauthenticated_peer_is_dropped_however_slowly_it_sends() {
     let cluster = cluster();
     let whole = hello(2, [1; 32]);
     let said: [&[u8]; 5] = [b"", b"M", &whole[..20], &whole, b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"];
@@ -289,7 +289,7 @@ fn frame(kind: u8, payload: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn a_stranger_that_does_not_read_its_answers_is_dropped() {
+fn an_unauthenticated_peer_that_does_not_read_is_dropped() {
     const SETTINGS: u8 = 4;
     const PING: u8 = 6;
     let cluster = cluster();
@@ -320,7 +320,7 @@ fn a_stranger_that_does_not_read_its_answers_is_dropped() {
 }
 
 #[test]
-fn strangers_hold_up_nobody_however_many_there_are() {
+fn many_unauthenticated_peers_are_dropped_and_do_not_block_a_client() {
     let cluster = cluster();
     let address = cluster.controller.address();
     let mut unauthenticated: Vec<_> = (0..400).map(|_| connect(address)).collect();

@@ -35,23 +35,23 @@ macro_rules! stories {
 }
 
 stories! {
-    sessions_are_opened_kept_and_closed
-    a_session_without_keep_alive_is_over_and_its_tasks_with_it
-    sessions_beyond_their_limit_are_refused
+    sessions_are_opened_kept_alive_and_closed
+    a_session_without_keep_alive_ends_and_its_tasks_are_cancelled
+    sessions_beyond_the_limit_are_rejected
     tasks_are_submitted_waited_for_and_answered
     tasks_that_have_not_ended_or_never_existed_have_no_result
     tasks_are_cancelled
-    tasks_are_waited_for_in_part_and_for_a_time
+    a_wait_ends_when_enough_tasks_have_ended_or_its_time_is_over
     tasks_are_listed
-    submissions_are_checked
+    invalid_and_excessive_submissions_are_rejected
     payloads_may_be_as_large_as_their_limit
     actors_are_created_found_called_and_deleted
     an_actor_ends_with_its_session
-    actors_and_calls_are_checked
-    calls_beyond_their_limit_are_refused
+    invalid_actors_and_calls_are_rejected
+    calls_beyond_the_limit_are_rejected
     workers_and_the_cluster_are_shown
-    workers_are_drained
-    a_worker_answers_for_itself_and_says_whom_to_ask_for_the_rest
+    a_drained_worker_finishes_its_running_tasks
+    a_worker_answers_for_itself_and_names_the_controller_for_the_rest
 }
 
 fn pages_are_bounded(client: &ReflectionClient, operation: &str) {
@@ -86,7 +86,7 @@ fn until(what: impl Fn() -> bool) {
     }
 }
 
-fn sessions_are_opened_kept_and_closed() {
+fn sessions_are_opened_kept_alive_and_closed() {
     let world = world(Config::default());
     let client = &world.client;
     let opened = client.ok("OpenSession", json!({"protocol": "1"}));
@@ -113,7 +113,7 @@ fn sessions_are_opened_kept_and_closed() {
     client.fails_with("OpenSession", later, Code::FailedPrecondition, "Incompatible");
 }
 
-fn a_session_without_keep_alive_is_over_and_its_tasks_with_it() {
+fn a_session_without_keep_alive_ends_and_its_tasks_are_cancelled() {
     let lease = Duration::from_millis(300);
     let terms = LeaseTerms { lease, ping_interval: Duration::from_millis(100) };
     let world = alone(Config { terms, ..Config::default() });
@@ -126,7 +126,7 @@ fn a_session_without_keep_alive_is_over_and_its_tasks_with_it() {
     client.fails_with("KeepAlive", json!({"session": session}), Code::Aborted, "Fenced");
 }
 
-fn sessions_beyond_their_limit_are_refused() {
+fn sessions_beyond_the_limit_are_rejected() {
     let world = alone(Config { max_unlinked_sessions: 1, ..Config::default() });
     world.client.ok("OpenSession", json!({}));
     let words =
@@ -215,7 +215,7 @@ fn tasks_are_cancelled() {
     assert_eq!(result["error"]["kind"], "ERROR_KIND_CANCELLED");
 }
 
-fn tasks_are_waited_for_in_part_and_for_a_time() {
+fn a_wait_ends_when_enough_tasks_have_ended_or_its_time_is_over() {
     let world = world(Config::default());
     let client = &world.client;
     let (quick, slow) = (submit(client, "echo"), submit(client, "gate"));
@@ -277,7 +277,7 @@ fn tasks_are_listed() {
     pages_are_bounded(client, "ListTasks");
 }
 
-fn submissions_are_checked() {
+fn invalid_and_excessive_submissions_are_rejected() {
     let world = alone(Config { max_pending_tasks: 1, ..Config::default() });
     let client = &world.client;
     let invalid = [
@@ -444,7 +444,7 @@ fn an_actor_ends_with_its_session() {
     client.fails_with("GetTaskResult", json!({"task_id": task}), Code::NotFound, "NotFound");
 }
 
-fn actors_and_calls_are_checked() {
+fn invalid_actors_and_calls_are_rejected() {
     let world = world(Config::default());
     let client = &world.client;
     let over = json!({"id": NOBODY, "epoch": 7});
@@ -488,7 +488,7 @@ fn actors_and_calls_are_checked() {
     client.fails_with("CallActor", gone, Code::DataLoss, "Gone");
 }
 
-fn calls_beyond_their_limit_are_refused() {
+fn calls_beyond_the_limit_are_rejected() {
     let world = world(Config::default());
     let client = &world.client;
     let actor = detached(client, json!({"max_pending_calls": 1}));
@@ -544,7 +544,7 @@ fn workers_and_the_cluster_are_shown() {
     client.fails_with("ReadLog", log, Code::Unimplemented, "Unsupported");
 }
 
-fn workers_are_drained() {
+fn a_drained_worker_finishes_its_running_tasks() {
     let world = world(Config::default());
     let client = &world.client;
     client.fails_with("DrainWorker", json!({"worker_id": NOBODY}), Code::NotFound, "NotFound");
@@ -560,7 +560,7 @@ fn workers_are_drained() {
     assert_eq!(state(client, &runs), "TASK_STATE_FINISHED", "a running task may finish");
 }
 
-fn a_worker_answers_for_itself_and_says_whom_to_ask_for_the_rest() {
+fn a_worker_answers_for_itself_and_names_the_controller_for_the_rest() {
     let world = world(Config::default());
     let TestCluster { client, workers, controller, gate } = &world;
     let there = &workers[0].1;
@@ -611,7 +611,7 @@ fn a_worker_answers_for_itself_and_says_whom_to_ask_for_the_rest() {
 }
 
 #[test]
-fn all_but_health_ask_for_the_token() {
+fn every_operation_except_health_requires_the_token() {
     let world = alone(Config::default());
     let stranger = world.client.without_token();
     for operation in stranger.operations() {
@@ -709,7 +709,7 @@ fn documented() -> BTreeSet<(String, Option<String>)> {
 }
 
 #[test]
-fn every_operation_was_called_and_failed_in_every_way_that_is_documented() {
+fn the_stories_call_every_operation_and_meet_every_documented_error() {
     for story in STORIES {
         story();
     }

@@ -123,14 +123,14 @@ fn tasks_and_calls_work(client: &Client) {
 }
 
 #[test]
-fn a_cluster_meets_over_tcp() {
+fn a_cluster_works_over_tcp() {
     let controller = Controller::start("127.0.0.1:0", None, Config::default()).unwrap();
     let _worker = worker(controller.address(), None, Some("127.0.0.1:0"));
     tasks_and_calls_work(&Client::connect(controller.address(), None).unwrap());
 }
 
 #[test]
-fn a_cluster_meets_over_unix_sockets() {
+fn a_cluster_works_over_unix_sockets() {
     let folder = tempfile::tempdir().unwrap();
     let at = |name: &str| format!("unix:{}", folder.path().join(name).display());
     let controller = Controller::start(&at("controller"), None, Config::default()).unwrap();
@@ -146,7 +146,7 @@ fn calls_to_a_worker_that_listens_nowhere_go_through_the_controller() {
 }
 
 #[test]
-fn the_token_is_asked_for() {
+fn a_client_without_the_right_token_is_denied() {
     let token: Arc<str> = "secret".into();
     let controller =
         Controller::start("127.0.0.1:0", Some(token.clone()), Config::default()).unwrap();
@@ -161,7 +161,7 @@ fn the_token_is_asked_for() {
 }
 
 #[test]
-fn an_address_that_others_can_reach_needs_a_token() {
+fn a_public_address_requires_a_token() {
     let Err(error) = Controller::start("0.0.0.0:0", None, Config::default()) else {
         panic!("it listens without a token")
     };
@@ -169,7 +169,7 @@ fn an_address_that_others_can_reach_needs_a_token() {
 }
 
 #[test]
-fn a_worker_that_joins_later_revives_what_waited() {
+fn pending_tasks_and_calls_run_when_a_worker_joins_later() {
     let controller = Controller::start("127.0.0.1:0", None, Config::default()).unwrap();
     let client = Client::connect(controller.address(), None).unwrap();
     let waits = client.submit(task("echo", b"late")).unwrap();
@@ -181,7 +181,7 @@ fn a_worker_that_joins_later_revives_what_waited() {
 }
 
 #[test]
-fn a_client_that_leaves_takes_what_it_held_with_it() {
+fn a_worker_has_no_tasks_left_after_a_client_has_left() {
     let controller = Controller::start("127.0.0.1:0", None, Config::default()).unwrap();
     let _worker = worker(controller.address(), None, Some("127.0.0.1:0"));
     let client = Client::connect(controller.address(), None).unwrap();
@@ -197,7 +197,7 @@ fn a_client_that_leaves_takes_what_it_held_with_it() {
 }
 
 #[test]
-fn what_was_put_lately_is_made_known_before_an_actor_looks_for_it() {
+fn a_call_that_needs_an_unconfirmed_stored_put_must_sync_first() {
     let controller = Controller::start("127.0.0.1:0", None, Config::default()).unwrap();
     let client = Client::connect(controller.address(), None).unwrap();
     let needing = |object| {
@@ -256,7 +256,7 @@ fn pass_on(mut from: TcpStream, mut to: TcpStream, stuck: &AtomicBool) {
 }
 
 #[test]
-fn a_client_that_does_not_read_holds_up_no_other() {
+fn a_client_that_does_not_read_delays_no_other_client() {
     let controller = Controller::start("127.0.0.1:0", None, Config::default()).unwrap();
     let _worker = worker(controller.address(), None, Some("127.0.0.1:0"));
     let stuck = Arc::new(AtomicBool::new(false));
@@ -288,7 +288,7 @@ fn guarded_cluster() -> (Controller, Worker, Client) {
 }
 
 #[test]
-fn a_token_that_could_not_be_said_is_refused() {
+fn an_empty_or_too_long_token_is_rejected() {
     let long = "x".repeat(4097);
     for token in ["", &long] {
         let started = Controller::start("127.0.0.1:0", Some(token.into()), Config::default());
@@ -299,7 +299,7 @@ fn a_token_that_could_not_be_said_is_refused() {
 }
 
 #[test]
-fn nonsense_ends_only_the_connection_that_says_it() {
+fn malformed_bytes_end_only_their_own_connection() {
     let (controller, _worker, client) = guarded_cluster();
     let messages: [&[u8]; 5] = [
         b"MRLN\xff\x01",
@@ -322,7 +322,7 @@ fn nonsense_ends_only_the_connection_that_says_it() {
 }
 
 #[test]
-fn what_is_too_large_for_a_message_is_refused_and_the_rest_goes_on() {
+fn a_task_with_too_large_arguments_is_rejected_and_others_run() {
     let controller = Controller::start("127.0.0.1:0", None, Config::default()).unwrap();
     let _worker = worker(controller.address(), None, Some("127.0.0.1:0"));
     let client = Client::connect(controller.address(), None).unwrap();

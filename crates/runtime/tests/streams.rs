@@ -188,27 +188,27 @@ fn embedded() -> (Cluster, Arc<Count>) {
 }
 
 #[test]
-fn items_come_in_order_and_then_the_end_in_one_process() {
+fn streams_arrive_in_order_in_one_process() {
     let (cluster, _) = embedded();
     tasks_and_calls_stream(&cluster.client());
 }
 
 #[test]
-fn items_of_direct_calls_come_in_order_and_then_the_end_over_tcp() {
+fn streams_of_direct_calls_arrive_in_order_over_tcp() {
     let controller = Controller::start("127.0.0.1:0", None, Config::default()).unwrap();
     let _worker = worker(controller.address(), Some("127.0.0.1:0"));
     tasks_and_calls_stream(&Client::connect(controller.address(), None).unwrap());
 }
 
 #[test]
-fn items_of_calls_through_the_controller_come_in_order_and_then_the_end() {
+fn streams_of_calls_through_the_controller_arrive_in_order() {
     let controller = Controller::start("127.0.0.1:0", None, Config::default()).unwrap();
     let _worker = worker(controller.address(), None);
     tasks_and_calls_stream(&Client::connect(controller.address(), None).unwrap());
 }
 
 #[test]
-fn no_more_is_made_than_may_wait_and_closing_ends_the_producer() {
+fn a_producer_makes_only_its_window_of_items_and_stops_on_close() {
     let (cluster, count) = embedded();
     let client = cluster.client();
     let (tell, ended) = told();
@@ -230,7 +230,7 @@ fn no_more_is_made_than_may_wait_and_closing_ends_the_producer() {
 }
 
 #[test]
-fn a_program_that_does_not_stream_says_so() {
+fn a_stream_of_a_program_that_does_not_stream_is_unsupported() {
     struct Plain;
     impl Program for Plain {
         fn provides(&self) -> Vec<String> {

@@ -314,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn commands_arrive_with_all_that_an_executor_needs() {
+    fn commands_round_trip_with_every_field_that_an_executor_needs() {
         let options =
             TaskOptions { timeout: Some(Duration::from_secs(7)), ..sample::task_options() };
         assert!(options.durable, "the sample has no default");
@@ -379,7 +379,7 @@ mod tests {
     }
 
     #[test]
-    fn invalid_messages_are_refused_by_name() {
+    fn invalid_messages_are_rejected_by_name() {
         let refused =
             |bytes: Vec<u8>| ExecutorReport::decode(bytes.into()).unwrap_err().message().to_owned();
         assert!(refused(vec![0xff]).starts_with("invalid message"));

@@ -61,7 +61,7 @@ mod tests {
     use marline_core::link::Packet;
 
     #[test]
-    fn a_message_comes_whole_however_its_bytes_are_cut() {
+    fn a_message_arrives_whole_however_its_bytes_are_split() {
         let frames = v1::Frames { frames: vec![Frame::Packet(Packet::Seen(7)).into_wire()] };
         let (mut bytes, mut received) = (BytesMut::new(), BytesMut::new());
         put_frames(&frames, &mut bytes);
@@ -76,13 +76,13 @@ mod tests {
     }
 
     #[test]
-    fn a_length_beyond_the_limit_is_refused_before_anything_is_read() {
+    fn a_length_beyond_the_limit_is_rejected_before_anything_is_read() {
         let mut received = BytesMut::from(&u32::MAX.to_be_bytes()[..]);
         assert!(next(&mut received).unwrap_err().message().contains("MAX_MESSAGE_BYTES"));
     }
 
     #[test]
-    fn bytes_that_are_no_frames_are_refused() {
+    fn bytes_that_are_no_frames_are_rejected() {
         let mut received = BytesMut::from(&[0, 0, 0, 1, 0xff][..]);
         let words = next_frames(&mut received).unwrap_err().message().to_owned();
         assert!(words.starts_with("invalid frames"), "{words}");

@@ -194,7 +194,7 @@ mod tests {
     use std::sync::Arc;
 
     #[test]
-    fn the_hint_counts_payloads_exactly() {
+    fn the_length_hint_counts_payloads_exactly() {
         let spec = Arc::new(sample::task_spec());
         let args = spec.args.len();
         let value = Value::from(Payload::raw(vec![0; 1000]));
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn the_hint_is_near_what_is_encoded() {
+    fn the_length_hint_is_near_the_encoded_length() {
         for message in sample::messages() {
             let hint = message.encoded_len_hint();
             let encoded = crate::convert::message::encode(message.clone()).encoded_len();

@@ -35,7 +35,7 @@ mod tests {
     use std::time::Duration;
 
     #[test]
-    fn later_is_later_by_as_much() {
+    fn the_wall_clock_advances_by_the_time_that_passed() {
         let now = Time::ZERO + Duration::from_secs(7);
         let wall = WallClock::new(now);
         let later = now + Duration::from_millis(1_500);

@@ -23,7 +23,7 @@ fn begun(calls: &AtomicU32) -> Alerts {
 }
 
 #[test]
-fn wake_ups_are_noted_until_armed_told_once_then_and_nothing_when_quiet() {
+fn an_alert_notes_early_wake_ups_calls_once_when_armed_and_never_when_quiet() {
     let calls = AtomicU32::new(0);
     let alerts = begun(&calls);
     let waker = Waker::clone(&alerts.waker());
@@ -45,7 +45,7 @@ fn wake_ups_are_noted_until_armed_told_once_then_and_nothing_when_quiet() {
 }
 
 #[test]
-fn a_late_waker_belongs_to_the_operation_it_was_made_for() {
+fn a_late_waker_does_not_call_for_a_later_operation() {
     let (first, second) = (AtomicU32::new(0), AtomicU32::new(0));
     let mut alerts = begun(&first);
     let late = Waker::clone(&alerts.waker());

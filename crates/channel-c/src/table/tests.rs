@@ -77,7 +77,7 @@ fn an_object_lives_until_its_last_reference_is_gone() {
 }
 
 #[test]
-fn ids_that_were_never_given_out_are_not_live() {
+fn ids_that_were_never_issued_are_not_live() {
     let id = insert(Kept(Arc::default()));
     let other_sort = id & !(0xf << INDEX_BITS) | 3 << INDEX_BITS;
     let next_slot = id + 1;
@@ -90,7 +90,7 @@ fn ids_that_were_never_given_out_are_not_live() {
 }
 
 #[test]
-fn many_objects_have_many_ids() {
+fn objects_have_distinct_ids_and_free_slots_are_reused() {
     let ids: Vec<u64> = (0..10_000).map(|_| insert(Many(Arc::default()))).collect();
     let distinct: std::collections::HashSet<&u64> = ids.iter().collect();
     assert_eq!(distinct.len(), ids.len());
@@ -103,7 +103,7 @@ fn many_objects_have_many_ids() {
 }
 
 #[test]
-fn a_slot_whose_generations_are_used_up_is_left_alone() {
+fn a_slot_without_generations_left_is_not_reused() {
     let id = insert(Worn(Arc::default()));
     let slot = Worn::table().slot(id).unwrap();
     let last = u64::from(u32::MAX);

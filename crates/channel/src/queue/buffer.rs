@@ -356,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn order_survives_block_borders_and_memory_returns() {
+    fn values_keep_their_order_across_blocks_and_the_buffer_shrinks() {
         let mut both = Both::new();
         let mut next_out = 0u64;
         for next_in in 0..50_000u64 {
@@ -378,7 +378,7 @@ mod tests {
 
     /// Every way round a ring, through growth and into a chain of blocks and back.
     #[test]
-    fn order_survives_any_pattern() {
+    fn values_keep_their_order_under_random_pushes_and_pops() {
         for seed in 0..200u64 {
             let mut both = Both::<[u64; 64]>::new();
             let (mut next_in, mut next_out) = (0, 0);
@@ -403,7 +403,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stop_is_never_passed() {
+    fn quick_pushes_and_pops_never_pass_a_stop() {
         let mut both = Both::new();
         (0..10).for_each(|value| both.push(value));
         both.0.stop_in(&both.1, 12, u64::MAX);
@@ -418,7 +418,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_inside_is_dropped_once() {
+    fn a_dropped_drain_drops_each_remaining_value_once() {
         let count = std::rc::Rc::new(());
         let mut both = Both::new();
         for _ in 0..5_000 {
@@ -436,7 +436,7 @@ mod tests {
     }
 
     #[test]
-    fn values_without_a_size_are_counted() {
+    fn zero_sized_values_are_counted() {
         let mut both = Both::new();
         (0..100_000).for_each(|_| both.push(()));
         (0..30_000).for_each(|_| assert_eq!(both.pop(), Some(())));

@@ -409,7 +409,7 @@ fn run(seed: u64) {
 }
 
 #[test]
-fn a_channel_does_what_the_reference_says() {
+fn a_channel_agrees_with_the_reference_under_random_operations() {
     if let Ok(seed) = std::env::var("MARLINE_SEED") {
         return run(seed.parse().expect("MARLINE_SEED is a number"));
     }

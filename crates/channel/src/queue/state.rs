@@ -644,7 +644,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn room_given_back_after_the_close_admits_nobody() {
+    fn room_freed_after_the_close_admits_no_parked_send() {
         let mut state = State::<u8>::new(1, Overflow::Block, None);
         state.try_reserve().unwrap();
         let node = Node::new(Some(7));

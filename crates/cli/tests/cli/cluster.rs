@@ -9,7 +9,7 @@ fn worker(home: &Home, args: &[&str]) -> Running {
 }
 
 #[test]
-fn up_says_where_it_is_and_what_to_type_next() {
+fn up_prints_its_address_and_the_next_commands() {
     let home = Home::new();
     let mut up = home.start(&["up", "--listen", "127.0.0.1:0"]);
     let mut text = String::new();
@@ -30,7 +30,7 @@ fn up_says_where_it_is_and_what_to_type_next() {
 }
 
 #[test]
-fn up_without_a_port_names_the_usual_one_for_other_machines() {
+fn up_on_a_socket_suggests_the_default_port_for_other_machines() {
     let home = Home::new();
     let socket = format!("unix:{}", home.path().join("run/up.sock").display());
     let mut up = home.start(&["up", "--listen", &socket]);
@@ -42,7 +42,7 @@ fn up_without_a_port_names_the_usual_one_for_other_machines() {
 }
 
 #[test]
-fn up_that_is_asked_to_end_finishes_what_runs_and_leaves_nothing() {
+fn up_finishes_running_tasks_on_sigterm_and_leaves_no_files() {
     let home = Home::new();
     let up = home.up(&[]);
     let gate = home.path().join("gate");
@@ -91,12 +91,12 @@ fn other_workers_finish(role: &str) {
 }
 
 #[test]
-fn up_that_is_asked_to_end_finishes_what_runs_on_other_workers() {
+fn up_lets_other_workers_finish_their_tasks_on_sigterm() {
     other_workers_finish("up");
 }
 
 #[test]
-fn a_controller_that_is_asked_to_end_finishes_what_runs_on_its_workers() {
+fn a_controller_lets_its_workers_finish_their_tasks_on_sigterm() {
     other_workers_finish("controller");
 }
 
@@ -115,7 +115,7 @@ fn up_waits_for_other_workers_no_longer_than_its_grace() {
 }
 
 #[test]
-fn up_that_is_asked_twice_ends_at_once_and_leaves_nothing() {
+fn up_ends_at_once_on_a_second_sigint_and_leaves_no_files() {
     let home = Home::new();
     let up = home.up(&[]);
     let mut run = home.start(&[
@@ -136,7 +136,7 @@ fn up_that_is_asked_twice_ends_at_once_and_leaves_nothing() {
 }
 
 #[test]
-fn a_terminal_that_is_closed_ends_it_in_good_order() {
+fn up_ends_cleanly_on_sighup() {
     let home = Home::new();
     let up = home.up(&[]);
     up.signal("HUP");
@@ -145,7 +145,7 @@ fn a_terminal_that_is_closed_ends_it_in_good_order() {
 }
 
 #[test]
-fn up_that_is_killed_takes_its_commands_along_and_is_cleaned_up_after() {
+fn a_killed_up_takes_its_commands_along_and_status_removes_its_files() {
     let home = Home::new();
     let up = home.up(&[]);
     let file = home.path().join("pid");
@@ -168,7 +168,7 @@ fn up_that_is_killed_takes_its_commands_along_and_is_cleaned_up_after() {
 }
 
 #[test]
-fn another_worker_joins_takes_work_and_is_drained() {
+fn a_second_worker_joins_runs_a_task_and_is_drained() {
     let home = Home::new();
     let up = home.up(&["--cpus", "1"]);
     let socket = up.announced["socket"].as_str().unwrap();
@@ -190,7 +190,7 @@ fn another_worker_joins_takes_work_and_is_drained() {
 }
 
 #[test]
-fn what_a_drained_worker_cannot_finish_runs_elsewhere() {
+fn a_task_that_a_drained_worker_cannot_finish_runs_on_another() {
     let home = Home::new();
     let up = home.up(&["--cpus", "1"]);
     let workers = home.json(&["workers"]);
@@ -213,7 +213,7 @@ fn what_a_drained_worker_cannot_finish_runs_elsewhere() {
 }
 
 #[test]
-fn a_controller_alone_waits_for_workers() {
+fn a_controller_without_workers_waits_for_one_to_join() {
     let home = Home::new();
     let token = home.path().join("token").display().to_string();
     let args = ["controller", "--json", "--listen", "127.0.0.1:0", "--token-file", &token];
@@ -230,7 +230,7 @@ fn a_controller_alone_waits_for_workers() {
 }
 
 #[test]
-fn two_clusters_are_told_apart() {
+fn status_needs_an_address_when_two_clusters_run() {
     let home = Home::new();
     let (one, other) = (home.up(&[]), home.up(&["--cpus", "1"]));
     let which = home.marline(&["status"]);

@@ -28,7 +28,7 @@ fn is_written_down_before(home: &Home, args: &[&str], connects: impl Fn() -> boo
 }
 
 #[test]
-fn a_cluster_that_listens_has_its_record_written() {
+fn a_cluster_writes_its_record_before_it_listens() {
     for _ in 0..5 {
         for args in [&["controller"][..], &["up", "--cpus", "1", "--quiet"]] {
             let (home, address) = (Home::new(), free_address());
@@ -41,7 +41,7 @@ fn a_cluster_that_listens_has_its_record_written() {
 }
 
 #[test]
-fn a_cluster_that_listens_on_a_socket_has_its_record_written() {
+fn a_cluster_on_a_socket_writes_its_record_before_it_listens() {
     for _ in 0..5 {
         let home = Home::new();
         let path = home.path().join("mine.sock");
@@ -53,7 +53,7 @@ fn a_cluster_that_listens_on_a_socket_has_its_record_written() {
 }
 
 #[test]
-fn a_worker_that_begins_before_its_controller_looks_the_token_up_again() {
+fn a_worker_started_before_its_controller_finds_the_token_later() {
     let (home, address) = (Home::new(), free_address());
     let worker = home.start(&["worker", "--quiet", "--json", "--address", &address]);
     until("the worker has looked for the cluster", || !home.runtime_files().is_empty());

@@ -14,13 +14,13 @@ fn one_task(home: &Home, flags: &[&str]) -> (String, ExitedProcess) {
 }
 
 #[test]
-fn without_a_setting_nothing_is_logged() {
+fn nothing_is_logged_by_default() {
     let (_, ended) = one_task(&Home::new(), &[]);
     assert_eq!(ended.stderr, "");
 }
 
 #[test]
-fn the_debug_log_has_the_way_of_a_task_with_its_ids() {
+fn the_debug_log_shows_the_steps_of_a_task_with_its_ids() {
     let home = Home::new();
     let (task, ended) = one_task(&home, &["--log", "debug", "--log-format", "json"]);
     let lines: Vec<Value> =
@@ -46,7 +46,7 @@ fn the_debug_log_has_the_way_of_a_task_with_its_ids() {
 }
 
 #[test]
-fn a_filter_sets_the_levels_of_parts_and_comes_from_flag_variable_or_file() {
+fn a_log_filter_sets_levels_by_part_from_a_flag_variable_or_file() {
     let home = Home::new();
     home.file(".config/marline/config.toml", "log = \"info\"\n");
     let (_, ended) = one_task(&home, &[]);
@@ -64,7 +64,7 @@ fn a_filter_sets_the_levels_of_parts_and_comes_from_flag_variable_or_file() {
 }
 
 #[test]
-fn a_killed_worker_and_a_rejected_stranger_are_warnings() {
+fn a_killed_worker_and_a_rejected_connection_log_warnings() {
     let home = Home::new();
     let args = ["--json", "--log", "warn", "controller", "--listen", "127.0.0.1:0"];
     let mut controller = home.start(&args).announced();

@@ -25,7 +25,7 @@ fn unread() -> std::io::PipeWriter {
 }
 
 #[test]
-fn an_answer_that_cannot_be_written_is_an_error() {
+fn output_that_cannot_be_written_is_an_error() {
     let home = Home::new();
     let up = home.up(&["--cpus", "1"]);
     let id = home.detach(&["--", "echo", "hello"]);
@@ -57,7 +57,7 @@ fn an_answer_that_cannot_be_written_is_an_error() {
 }
 
 #[test]
-fn the_id_of_a_detached_task_is_said_even_if_it_cannot_be_printed() {
+fn the_error_names_a_detached_task_whose_id_cannot_be_printed() {
     let home = Home::new();
     let _up = home.up(&[]);
     let lost = into(&home, &["run", "--detach", "--", "true"], full());
@@ -68,7 +68,7 @@ fn the_id_of_a_detached_task_is_said_even_if_it_cannot_be_printed() {
 }
 
 #[test]
-fn an_answer_that_nobody_reads_is_no_error() {
+fn output_to_a_closed_pipe_prints_no_error() {
     let home = Home::new();
     let _up = home.up(&[]);
     let id = home.detach(&["--", "echo", "hello"]);
@@ -101,7 +101,7 @@ fn on_a_terminal(home: &Home, args: &[&str]) -> String {
 }
 
 #[test]
-fn output_keeps_its_bytes_except_on_a_terminal() {
+fn command_output_is_filtered_only_on_a_terminal() {
     let home = Home::new();
     let _up = home.up(&[]);
     let printed = "\x1b[31mred\x1b[0m \x1b]0;title\x07\x1b[2Jend\n";
@@ -117,7 +117,7 @@ fn output_keeps_its_bytes_except_on_a_terminal() {
 }
 
 #[test]
-fn names_and_errors_command_no_terminal() {
+fn control_characters_in_names_and_errors_are_escaped() {
     let home = Home::new();
     let _up = home.up(&[]);
     let evil = "/no/such\x1b]0;title\x07\u{202e}program";

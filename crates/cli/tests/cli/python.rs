@@ -32,7 +32,7 @@ fn program(home: &Home, text: &str) -> std::path::PathBuf {
 }
 
 #[test]
-fn a_worker_without_its_python_does_not_join() {
+fn a_worker_whose_python_is_missing_does_not_join() {
     let home = Home::new();
     let ended = worker_with(&home, Path::new("/nonexistent/python"));
     let message = message(&ended, "Unsupported");
@@ -42,7 +42,7 @@ fn a_worker_without_its_python_does_not_join() {
 }
 
 #[test]
-fn a_cluster_without_its_python_does_not_start() {
+fn up_does_not_start_when_its_python_is_missing() {
     let home = Home::new();
     let words = ["--json", "up", "--listen", "127.0.0.1:0", "--python", "/nonexistent/python"];
     let message = message(&home.marline(&words), "Unsupported");
@@ -55,7 +55,7 @@ fn a_cluster_without_its_python_does_not_start() {
 }
 
 #[test]
-fn a_python_without_the_package_is_refused_with_what_it_printed() {
+fn a_python_without_the_package_is_rejected_with_its_output() {
     let home = Home::new();
     let venv = home.path().join("venv");
     let mut made = Command::new("python3");
@@ -71,7 +71,7 @@ fn a_python_without_the_package_is_refused_with_what_it_printed() {
 }
 
 #[test]
-fn a_package_of_another_version_is_refused() {
+fn a_package_of_another_version_is_rejected() {
     let home = Home::new();
     let python = program(
         &home,
@@ -88,7 +88,7 @@ fn a_package_of_another_version_is_refused() {
 }
 
 #[test]
-fn only_the_last_lines_of_what_a_program_printed_are_shown() {
+fn an_error_shows_only_the_last_lines_of_a_programs_output() {
     let home = Home::new();
     let python = program(&home, "#!/bin/sh\nseq 1 100000 >&2\nexit 7\n");
     let message = message(&worker_with(&home, &python), "Unsupported");

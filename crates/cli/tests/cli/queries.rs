@@ -8,7 +8,7 @@ use marline_runtime::core::spec::TaskOptions;
 use serde_json::json;
 
 #[test]
-fn status_says_why_something_waits() {
+fn status_tasks_and_logs_say_why_a_task_waits() {
     let home = Home::new();
     let _up = home.up(&["--cpus", "1"]);
     let id = home.detach(&["--cpus", "100", "--", "true"]);
@@ -28,7 +28,7 @@ fn status_says_why_something_waits() {
 }
 
 #[test]
-fn waiting_says_why_to_whoever_waits() {
+fn run_says_why_its_command_waits() {
     let home = Home::new();
     let _up = home.up(&["--cpus", "1"]);
     let mut run = home.start(&["run", "--cpus", "100", "--", "true"]);
@@ -39,7 +39,7 @@ fn waiting_says_why_to_whoever_waits() {
 }
 
 #[test]
-fn everything_is_listed_for_people_and_for_programs() {
+fn lists_are_printed_as_tables_and_as_json() {
     let home = Home::new();
     let up = home.up(&["--cpus", "2", "--resource", "licence=3"]);
     let empty = home.marline(&["tasks"]).succeeded();
@@ -71,7 +71,7 @@ fn everything_is_listed_for_people_and_for_programs() {
 }
 
 #[test]
-fn a_limit_that_makes_no_sense_is_refused() {
+fn a_limit_out_of_range_is_rejected() {
     let home = Home::new();
     let _up = home.up(&[]);
     for command in ["tasks", "actors", "workers"] {
@@ -85,7 +85,7 @@ fn a_limit_that_makes_no_sense_is_refused() {
 }
 
 #[test]
-fn a_list_of_nothing_says_of_what() {
+fn an_empty_list_names_the_states_it_was_filtered_by() {
     let home = Home::new();
     let _up = home.up(&[]);
     home.marline(&["run", "--", "true"]).succeeded();
@@ -96,7 +96,7 @@ fn a_list_of_nothing_says_of_what() {
 }
 
 #[test]
-fn a_task_is_cancelled() {
+fn cancel_ends_a_running_task() {
     let home = Home::new();
     let _up = home.up(&[]);
     let id = home.detach(&["--", "sleep", "600"]);
@@ -109,7 +109,7 @@ fn a_task_is_cancelled() {
 }
 
 #[test]
-fn the_beginning_of_an_id_stands_for_it_if_no_other_begins_so() {
+fn the_unique_beginning_of_an_id_stands_for_the_id() {
     let home = Home::new();
     let up = home.up(&["--cpus", "1"]);
     let id = home.detach(&["--", "sh", "-c", "echo mine; exec sleep 600"]);
@@ -143,7 +143,7 @@ fn the_beginning_of_an_id_stands_for_it_if_no_other_begins_so() {
 }
 
 #[test]
-fn what_is_older_than_a_whole_list_is_found_by_the_beginning_of_its_id() {
+fn a_task_older_than_a_whole_list_is_found_by_the_beginning_of_its_id() {
     let home = Home::new();
     let up = home.up(&["--cpus", "1"]);
     let id = home.detach(&["--cpus", "64", "--", "true"]);
@@ -159,7 +159,7 @@ fn what_is_older_than_a_whole_list_is_found_by_the_beginning_of_its_id() {
 }
 
 #[test]
-fn several_logs_come_one_after_the_other() {
+fn logs_of_several_tasks_are_printed_one_after_another() {
     let home = Home::new();
     let _up = home.up(&[]);
     let ids = ["one", "two"].map(|word| {
@@ -178,7 +178,7 @@ fn several_logs_come_one_after_the_other() {
 }
 
 #[test]
-fn what_is_not_there_is_said_so() {
+fn unknown_ids_are_not_found_and_malformed_ids_are_rejected() {
     let home = Home::new();
     let _up = home.up(&[]);
     let unknown = "00000000-0000-7000-8000-000000000000";
@@ -197,7 +197,7 @@ fn what_is_not_there_is_said_so() {
 }
 
 #[test]
-fn completions_are_made_for_every_shell() {
+fn completions_are_generated_for_bash_zsh_and_fish() {
     let home = Home::new();
     for (shell, sign) in [
         ("bash", "complete -F _marline"),
@@ -211,7 +211,7 @@ fn completions_are_made_for_every_shell() {
 }
 
 #[test]
-fn help_teaches_by_example() {
+fn the_help_of_every_command_has_examples() {
     let home = Home::new();
     let commands = [
         "up",
@@ -242,7 +242,7 @@ fn help_teaches_by_example() {
 }
 
 #[test]
-fn a_task_that_waits_says_which_limit_its_worker_met() {
+fn a_waiting_task_says_which_limit_its_worker_reached() {
     let home = Home::new();
     let _controller = home.start(&["controller", "--json", "--listen", "127.0.0.1:0"]).announced();
     // The worker has descriptors for a few executors only.

@@ -3,7 +3,7 @@
 use crate::harness::{Home, is_alive, pid_in, until};
 
 #[test]
-fn a_command_runs_and_its_output_and_status_are_its_own() {
+fn run_prints_the_output_of_its_command_and_exits_with_its_status() {
     let home = Home::new();
     let _up = home.up(&[]);
     let hello = home.marline(&["run", "--", "echo", "hello"]).succeeded();
@@ -37,7 +37,7 @@ fn a_command_gets_its_folder_its_variables_and_its_input() {
 }
 
 #[test]
-fn what_cannot_be_run_says_why() {
+fn run_says_why_a_command_cannot_run_or_timed_out() {
     let home = Home::new();
     let _up = home.up(&[]);
     let no_program = home.marline(&["run", "--", "no-such-program"]);
@@ -79,7 +79,7 @@ fn a_command_without_dashes_before_it_gets_a_tip() {
 }
 
 #[test]
-fn an_amount_that_is_none_is_refused_in_plain_words() {
+fn an_invalid_amount_is_rejected_with_an_example() {
     let home = Home::new();
     for (flag, wrong) in [("--cpus", "-1"), ("--cpus", "lots"), ("--gpus", "-0.5")] {
         for command in ["run", "up", "worker"] {
@@ -126,7 +126,7 @@ fn nothing_of_a_large_output_is_lost() {
 }
 
 #[test]
-fn a_command_whose_output_nobody_reads_is_stopped() {
+fn run_cancels_its_command_when_its_output_pipe_closes() {
     let home = Home::new();
     let _up = home.up(&[]);
     let mut run = home.start(&["run", "--", "yes"]);
@@ -138,7 +138,7 @@ fn a_command_whose_output_nobody_reads_is_stopped() {
 }
 
 #[test]
-fn an_interrupt_stops_the_command_and_what_it_started() {
+fn an_interrupt_stops_the_command_and_its_child_processes() {
     let home = Home::new();
     let _up = home.up(&[]);
     let mut run = home.start(&["run", "--", "sh", "-c", "sleep 600 & echo $!; wait"]);
@@ -149,7 +149,7 @@ fn an_interrupt_stops_the_command_and_what_it_started() {
 }
 
 #[test]
-fn a_second_interrupt_does_not_wait_for_a_command_that_is_deaf() {
+fn a_second_interrupt_kills_a_command_that_ignores_sigterm() {
     let home = Home::new();
     let _up = home.up(&[]);
     let script = "trap 'echo heard' TERM; echo $$; while :; do sleep 600 & wait $!; done";
@@ -163,7 +163,7 @@ fn a_second_interrupt_does_not_wait_for_a_command_that_is_deaf() {
 }
 
 #[test]
-fn a_command_does_not_outlive_the_one_who_runs_it() {
+fn a_command_ends_when_its_run_process_is_killed() {
     let home = Home::new();
     let _up = home.up(&[]);
     let mut run = home.start(&["run", "--", "sh", "-c", "echo $$; exec sleep 600"]);
@@ -174,7 +174,7 @@ fn a_command_does_not_outlive_the_one_who_runs_it() {
 }
 
 #[test]
-fn what_a_command_leaves_running_goes_with_it() {
+fn child_processes_of_a_command_end_with_it() {
     let home = Home::new();
     let _up = home.up(&[]);
     let file = home.path().join("pid");
@@ -185,7 +185,7 @@ fn what_a_command_leaves_running_goes_with_it() {
 }
 
 #[test]
-fn a_detached_command_belongs_to_nobody_and_can_be_followed() {
+fn a_detached_command_outlives_its_run_process_and_can_be_followed() {
     let home = Home::new();
     let _up = home.up(&[]);
     let gate = home.path().join("gate");

@@ -10,7 +10,7 @@ fn mode(path: &Path) -> u32 {
 }
 
 #[test]
-fn what_a_cluster_writes_down_is_its_users_alone() {
+fn the_files_of_a_cluster_are_private_to_its_user() {
     let home = Home::new();
     let folder = home.path().join("run/marline");
     std::fs::create_dir(&folder).unwrap();
@@ -26,7 +26,7 @@ fn what_a_cluster_writes_down_is_its_users_alone() {
 }
 
 #[test]
-fn a_token_that_others_can_read_is_refused() {
+fn a_token_file_that_others_can_read_is_rejected() {
     let home = Home::new();
     let up = home.up(&[]);
     let token = Path::new(up.token_file());
@@ -38,7 +38,7 @@ fn a_token_that_others_can_read_is_refused() {
 }
 
 #[test]
-fn a_token_file_that_is_not_there_or_empty_is_wrong_usage() {
+fn a_missing_or_empty_token_file_is_a_usage_error() {
     let home = Home::new();
     let up = home.up(&[]);
     home.private_file("empty", "");
@@ -53,7 +53,7 @@ fn a_token_file_that_is_not_there_or_empty_is_wrong_usage() {
 }
 
 #[test]
-fn without_the_token_nothing_is_told() {
+fn commands_without_the_right_token_are_denied() {
     let home = Home::new();
     let up = home.up(&[]);
     let wrong = home.private_file("wrong", "0123456789abcdef\n");
@@ -77,7 +77,7 @@ fn without_the_token_nothing_is_told() {
 }
 
 #[test]
-fn a_cluster_that_runs_here_is_known_by_its_port_on_this_machine() {
+fn a_local_cluster_is_found_by_its_port_on_any_loopback_address() {
     let home = Home::new();
     let up = home.up(&[]);
     let (_, port) = up.address().rsplit_once(':').unwrap();
@@ -89,7 +89,7 @@ fn a_cluster_that_runs_here_is_known_by_its_port_on_this_machine() {
 }
 
 #[test]
-fn a_token_is_not_told_to_whoever_has_its_clusters_port_on_another_address() {
+fn a_stranger_on_the_clusters_port_at_another_address_gets_no_token() {
     let home = Home::new();
     let up = home.up(&[]);
     let (_, port) = up.address().rsplit_once(':').unwrap();
@@ -102,7 +102,7 @@ fn a_token_is_not_told_to_whoever_has_its_clusters_port_on_another_address() {
 }
 
 #[test]
-fn a_stranger_at_the_controllers_old_address_hears_no_token() {
+fn a_stranger_at_the_controllers_old_address_gets_no_token() {
     let home = Home::new();
     let token = home.path().join("token").display().to_string();
     let listen = ["--listen", "127.0.0.1:0", "--token-file", &token, "--json"];
@@ -130,7 +130,7 @@ fn a_stranger_at_the_controllers_old_address_hears_no_token() {
 }
 
 #[test]
-fn a_controller_that_strangers_leave_no_descriptors_answers_and_is_joined() {
+fn a_controller_flooded_with_connections_still_accepts_clients_and_workers() {
     let home = Home::new();
     let listen = ["controller", "--json", "--listen", "127.0.0.1:0"];
     let controller = home.start_with_descriptors(64, &listen).announced();
@@ -150,7 +150,7 @@ fn a_controller_that_strangers_leave_no_descriptors_answers_and_is_joined() {
 }
 
 #[test]
-fn a_short_lived_token_names_its_cluster() {
+fn a_short_lived_token_begins_with_its_cluster_id() {
     let home = Home::new();
     let up = home.up(&[]);
     let cluster = home.json(&["status"])["cluster_id"].as_str().unwrap().to_owned();
@@ -166,7 +166,7 @@ fn a_short_lived_token_names_its_cluster() {
 }
 
 #[test]
-fn the_files_token_is_told_to_the_files_cluster_only() {
+fn the_token_in_the_settings_file_is_used_only_for_its_address() {
     let home = Home::new();
     let (one, other) = (home.up(&[]), Home::new());
     let up = other.up(&[]);
@@ -191,7 +191,7 @@ fn an_address_that_others_can_reach_needs_a_token() {
 }
 
 #[test]
-fn a_socket_is_private_and_one_that_was_left_does_not_stand_in_the_way() {
+fn a_socket_is_private_and_a_stale_one_is_replaced() {
     let home = Home::new();
     let socket = home.path().join("marline.sock");
     let at = format!("unix:{}", socket.display());

@@ -18,7 +18,7 @@ fn tried(home: &Home, flag: Option<&str>, variable: Option<&str>) -> String {
 }
 
 #[test]
-fn flags_come_before_the_environment_before_the_file_before_what_runs_here() {
+fn settings_come_from_flag_environment_file_local_cluster_in_that_order() {
     let home = Home::new();
     let up = home.up(&[]);
     assert_eq!(home.json(&["status"])["address"], up.address());
@@ -30,7 +30,7 @@ fn flags_come_before_the_environment_before_the_file_before_what_runs_here() {
 }
 
 #[test]
-fn the_file_sets_whatever_a_flag_can() {
+fn the_settings_file_can_set_flags_and_the_environment_overrides_it() {
     let home = Home::new();
     let content = "[up]\ncpus = 7\nresource = [\"licence=2\", \"seat=1\"]\nquiet = true\n";
     let file = home.file("settings.toml", content).display().to_string();
@@ -44,7 +44,7 @@ fn the_file_sets_whatever_a_flag_can() {
 }
 
 #[test]
-fn a_file_that_makes_no_sense_is_refused() {
+fn an_invalid_settings_file_is_rejected() {
     let home = Home::new();
     let wrong = [
         ("nonsense", "is not valid TOML"),
@@ -65,7 +65,7 @@ fn a_file_that_makes_no_sense_is_refused() {
 }
 
 #[test]
-fn an_address_that_makes_no_sense_is_refused_wherever_it_is_said() {
+fn an_invalid_address_is_rejected_in_a_flag_variable_or_file() {
     let home = Home::new();
     let refused = |ended: crate::harness::ExitedProcess| {
         assert_eq!(ended.code, Some(2), "{ended:?}");
@@ -87,7 +87,7 @@ fn an_address_that_makes_no_sense_is_refused_wherever_it_is_said() {
 }
 
 #[test]
-fn what_cannot_be_reached_says_why() {
+fn an_unreachable_address_fails_with_the_reason() {
     let home = Home::new();
     let file = home.file("no-folder", "").display().to_string();
     for (address, why) in [
@@ -104,7 +104,7 @@ fn what_cannot_be_reached_says_why() {
 }
 
 #[test]
-fn an_address_for_up_is_taken_for_the_mistake_that_it_is() {
+fn up_rejects_address_and_suggests_listen() {
     let home = Home::new();
     let ended = home.marline(&["up", "--address", "127.0.0.1:1"]);
     assert_eq!(ended.code, Some(2));
@@ -112,7 +112,7 @@ fn an_address_for_up_is_taken_for_the_mistake_that_it_is() {
 }
 
 #[test]
-fn it_works_without_a_home_and_without_a_runtime_folder() {
+fn status_needs_neither_home_nor_runtime_folder_but_rejects_an_invalid_one() {
     let home = Home::new();
     let mut command = home.command(&["status"]);
     command.env_remove("HOME").env_remove("XDG_RUNTIME_DIR").env("TMPDIR", home.path());
@@ -126,7 +126,7 @@ fn it_works_without_a_home_and_without_a_runtime_folder() {
 }
 
 #[test]
-fn a_file_where_the_runtime_folder_is_to_be_is_named() {
+fn an_error_names_a_file_that_is_in_place_of_the_runtime_folder() {
     let home = Home::new();
     let file = home.file("run/marline", "");
     let ended = home.marline(&["status"]);
@@ -136,7 +136,7 @@ fn a_file_where_the_runtime_folder_is_to_be_is_named() {
 }
 
 #[test]
-fn what_a_store_may_take_is_said_by_flag_variable_or_file() {
+fn the_object_store_limit_is_set_by_a_flag_variable_or_file() {
     let home = Home::new();
     let limit = |home: &Home, address: &str| {
         home.json(&["memory", "--address", address])["stores"][0]["limit"].clone()

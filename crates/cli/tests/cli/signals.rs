@@ -24,7 +24,7 @@ fn ends_when_asked_early(running: Running, args: &[&str]) {
 }
 
 #[test]
-fn a_process_that_is_asked_to_end_as_soon_as_it_hears_signals_ends() {
+fn a_process_that_gets_sigterm_right_after_its_start_ends_cleanly() {
     let listen = ["--listen", "127.0.0.1:0"];
     for args in [&["controller"][..], &["up", "--cpus", "1", "--quiet"]] {
         let args = [args, &listen].concat();

@@ -121,7 +121,7 @@ fn until_two_workers(home: &Home) {
 }
 
 #[test]
-fn a_client_and_a_worker_join_the_cluster_that_runs_here() {
+fn a_client_and_a_worker_join_the_local_cluster_without_an_address() {
     let home = Home::new();
     let _up = home.up(&[]);
     let worker = start(&home, "worker");
@@ -257,7 +257,7 @@ fn detached_actors_are_killed_by_name_and_by_id() {
 }
 
 #[test]
-fn an_actor_that_is_not_there_keeps_others_from_being_killed() {
+fn kill_kills_no_actor_if_one_of_them_is_not_found() {
     let home = Home::new();
     let (_running, [_, id]) = with_actors(&home);
     let unknown = "00000000-0000-7000-8000-000000000000";
@@ -270,7 +270,7 @@ fn an_actor_that_is_not_there_keeps_others_from_being_killed() {
 }
 
 #[test]
-fn actors_and_tasks_that_are_taken_for_each_other_are_told_apart() {
+fn cancel_of_an_actor_and_kill_of_a_task_suggest_the_right_command() {
     let home = Home::new();
     let (_running, [_, id]) = with_actors(&home);
     let expected = format!("{id} is an actor: `marline kill {id}` ends it");
@@ -288,7 +288,7 @@ fn actors_and_tasks_that_are_taken_for_each_other_are_told_apart() {
 }
 
 #[test]
-fn without_a_cluster_a_client_says_how_to_start_one() {
+fn a_client_without_a_cluster_says_how_to_start_one() {
     let home = Home::new();
     for role in ["client", "worker"] {
         let ended = start(&home, role).end();
@@ -299,7 +299,7 @@ fn without_a_cluster_a_client_says_how_to_start_one() {
 }
 
 #[test]
-fn among_several_clusters_a_client_does_not_choose() {
+fn a_client_fails_when_several_clusters_run() {
     let home = Home::new();
     let (one, two) = (home.up(&[]), home.up(&[]));
     let ended = start(&home, "client").end();

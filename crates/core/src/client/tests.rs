@@ -196,7 +196,7 @@ fn ended(number: u128) -> Effect {
 // Tasks.
 
 #[test]
-fn a_submission_that_no_room_was_promised_for_is_exhausted() {
+fn a_task_submitted_without_credit_fails_with_exhausted() {
     let mut rig = Rig::new();
     let submit = |rig: &mut Rig, number| {
         rig.wants(|client, effects| client.submit(Arc::new(task(number)), effects))
@@ -217,7 +217,7 @@ fn a_submission_that_no_room_was_promised_for_is_exhausted() {
 }
 
 #[test]
-fn the_id_of_a_task_or_call_that_has_not_ended_already_exists() {
+fn a_second_submission_of_a_live_task_or_call_fails_with_already_exists() {
     let mut rig = Rig::new();
     rig.controller_says(ToClient::Credit { tasks: 2, bytes: 100 });
     rig.submit(task(1)).unwrap();
@@ -268,7 +268,7 @@ fn calls_wait_for_the_actor_and_are_numbered_per_instance() {
 }
 
 #[test]
-fn a_call_whose_values_have_not_come_waits_and_those_after_it_behind_it() {
+fn a_call_waits_for_its_values_and_later_calls_wait_behind_it() {
     let mut rig = Rig::new();
     rig.actor_is_ready(1, HOST, 0);
     rig.take();
@@ -303,7 +303,7 @@ fn a_call_whose_values_have_not_come_waits_and_those_after_it_behind_it() {
 }
 
 #[test]
-fn a_refused_call_goes_to_the_next_instance_though_no_retry_is_allowed() {
+fn a_refused_call_goes_to_the_next_instance_even_without_retries() {
     let mut rig = Rig::new();
     rig.actor_is_ready(1, HOST, 0);
     rig.call(1);
@@ -315,7 +315,7 @@ fn a_refused_call_goes_to_the_next_instance_though_no_retry_is_allowed() {
 }
 
 #[test]
-fn a_lost_call_is_sent_again_only_if_that_is_allowed() {
+fn a_lost_call_is_sent_again_only_while_it_has_retries() {
     let mut rig = Rig::new();
     rig.actor_is_ready(1, HOST, 0);
     rig.call(1);
@@ -357,7 +357,7 @@ fn no_call_overtakes_an_earlier_one_across_a_restart() {
 }
 
 #[test]
-fn when_a_host_is_gone_what_never_left_waits_and_the_rest_may_have_run() {
+fn when_a_host_ends_its_sent_calls_fail_and_its_unsent_calls_wait() {
     let mut rig = Rig::new();
     rig.actor_is_ready(1, HOST, 0);
     rig.call(1);
@@ -377,7 +377,7 @@ fn when_a_host_is_gone_what_never_left_waits_and_the_rest_may_have_run() {
 }
 
 #[test]
-fn a_dead_actor_fails_the_calls_that_wait_and_they_did_not_run() {
+fn a_dead_actor_fails_its_waiting_calls_as_not_run() {
     let mut rig = Rig::new();
     rig.call(1);
     rig.actor_is(ActorPlace::Dead(
@@ -436,7 +436,7 @@ fn a_cancelled_call_that_waits_ends_at_once() {
 }
 
 #[test]
-fn a_cancelled_call_is_stopped_where_it_was_sent_wherever_its_actor_is_now() {
+fn the_cancel_of_a_sent_call_goes_to_its_host_even_if_the_actor_moved() {
     let mut rig = Rig::new();
     rig.actor_is_ready(1, HOST, 0);
     rig.call(1);
@@ -457,7 +457,7 @@ fn a_cancelled_call_is_stopped_where_it_was_sent_wherever_its_actor_is_now() {
 }
 
 #[test]
-fn a_cancelled_call_that_was_refused_lets_the_others_go_on() {
+fn a_cancelled_call_ends_when_its_host_refuses_it_and_other_calls_go_on() {
     let mut rig = Rig::new();
     rig.actor_is_ready(1, HOST, 0);
     rig.call(1);
@@ -473,7 +473,7 @@ fn a_cancelled_call_that_was_refused_lets_the_others_go_on() {
 }
 
 #[test]
-fn calls_to_a_host_that_listens_nowhere_go_through_the_controller() {
+fn calls_to_a_host_without_an_address_go_through_the_controller() {
     let mut rig = Rig::new();
     rig.call(1);
     let (epoch, options) = (ActorEpoch(1), Arc::default());
@@ -495,7 +495,7 @@ fn calls_to_a_host_that_listens_nowhere_go_through_the_controller() {
 }
 
 #[test]
-fn a_call_that_is_late_with_the_controller_is_not_overtaken_by_one_that_goes_direct() {
+fn a_direct_call_does_not_overtake_a_timed_out_call_at_the_controller() {
     let mut rig = Rig::new();
     let (epoch, options) = (ActorEpoch(1), Arc::default());
     rig.actor_is(ActorPlace::Ready { epoch, host: HOST, address: None, options });
@@ -531,7 +531,7 @@ fn a_handle_is_released_only_after_its_calls_ended() {
 }
 
 #[test]
-fn what_the_answer_to_a_call_names_is_held_until_its_user_lets_go() {
+fn a_stored_result_of_a_direct_call_is_held_until_the_user_releases_it() {
     let mut rig = Rig::new();
     rig.actor_is_ready(1, HOST, 0);
     rig.call(1);
@@ -552,7 +552,7 @@ fn what_the_answer_to_a_call_names_is_held_until_its_user_lets_go() {
 }
 
 #[test]
-fn the_end_of_the_session_ends_everything() {
+fn the_end_of_the_session_fails_all_tasks_calls_and_fetches() {
     let mut rig = Rig::new();
     rig.controller_says(ToClient::Credit { tasks: 9, bytes: 1000 });
     rig.wants(|client, effects| client.submit(Arc::new(task(1)), effects)).unwrap();
@@ -583,7 +583,7 @@ fn the_end_of_the_session_ends_everything() {
 }
 
 #[test]
-fn whoever_waits_is_told_what_became_of_the_cluster() {
+fn errors_after_the_end_of_a_session_name_the_cluster_and_the_cause() {
     let fenced = Event::Fenced { session: SESSION };
     for (event, later, expected) in [
         (
@@ -617,7 +617,7 @@ fn whoever_waits_is_told_what_became_of_the_cluster() {
 }
 
 #[test]
-fn whoever_looks_at_output_is_shown_it_in_the_next_session_too() {
+fn a_client_requests_its_output_again_in_the_next_session() {
     let asks = Effect::ToController(FromClient::ShowOutput { to: Audience::Me });
     let part =
         Audience::OfSource(OutputSource::Actor(Instance { actor: ACTOR, epoch: ActorEpoch(1) }));
@@ -633,7 +633,7 @@ fn whoever_looks_at_output_is_shown_it_in_the_next_session_too() {
 }
 
 #[test]
-fn the_birth_of_an_actor_is_told_once_also_when_its_handle_is_gone() {
+fn the_first_instance_is_reported_once_even_if_the_handle_is_released() {
     let failed = Error::failed("no licence", Default::default());
     for gone in [false, true] {
         let mut rig = Rig::new();
@@ -686,7 +686,7 @@ fn an_actor_that_the_controller_does_not_know_is_gone() {
 }
 
 #[test]
-fn an_actor_of_a_controller_that_was_started_again_is_gone_with_it() {
+fn an_actor_is_gone_after_its_controller_was_started_again() {
     let mut rig = Rig::new();
     rig.happens(Event::Fenced { session: SESSION });
     let epoch = SessionEpoch::first_of(crate::id::ControllerEpoch(2)).next();

@@ -94,7 +94,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_largest_of_many_are_those_that_sorting_finds() {
+    fn largest_returns_the_same_values_as_sorting() {
         let mut random = crate::random::Random::new(1);
         for limit in [0, 1, 2, 7, 50, 200] {
             let all: Vec<u64> = (0..100).map(|_| random.below(1_000)).collect();

@@ -244,7 +244,7 @@ mod tests {
     use crate::id::TaskId;
 
     #[test]
-    fn a_value_comes_back_unchanged_however_it_is_kept() {
+    fn every_kind_of_value_comes_back_unchanged_from_its_record() {
         let id = ObjectId::of(TaskId::from_u128(1), 2);
         let raw = Payload::raw(vec![1; 100]);
         let durable = Some(Box::new(BlobRef { object: id, bytes: 7, durable: true }));
@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn copies_come_and_go() {
+    fn copies_can_be_added_and_removed() {
         let [one, two] = [1, 2].map(SessionId::from_u128);
         let mut copies = Copies::default();
         copies.push(one);

@@ -124,7 +124,7 @@ fn every_message_arrives_once_in_order_however_often_the_connection_breaks() {
 }
 
 #[test]
-fn a_new_incarnation_gets_back_what_was_never_sent_and_what_may_have_arrived() {
+fn a_new_incarnation_of_the_peer_returns_unsent_and_unacknowledged_messages() {
     let mut wire = Wire::new();
     wire.connect();
     wire.settle();
@@ -143,7 +143,7 @@ fn a_new_incarnation_gets_back_what_was_never_sent_and_what_may_have_arrived() {
 }
 
 #[test]
-fn packets_of_an_old_connection_and_earlier_incarnations_change_nothing() {
+fn old_connections_are_ignored_and_earlier_incarnations_are_rejected() {
     let mut link = Link::<u64>::new(Incarnation(5));
     let mut out = Vec::new();
     assert!(link.connected(1, &mut out));
@@ -187,7 +187,7 @@ fn a_peer_that_breaks_the_rules_loses_its_connection() {
 }
 
 #[test]
-fn the_window_bounds_what_a_reconnect_repeats() {
+fn the_window_limits_the_unacknowledged_bytes_of_a_link() {
     let mut link = Link::new(Incarnation(1));
     let mut out = Vec::new();
     assert!(link.connected(1, &mut out));

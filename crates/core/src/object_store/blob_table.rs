@@ -172,7 +172,7 @@ mod tests {
     use crate::random::Random;
 
     #[test]
-    fn what_is_idle_is_in_the_order_of_its_last_use() {
+    fn idle_blobs_are_ordered_by_their_last_use() {
         for seed in 0..100 {
             let mut random = Random::new(seed);
             let (mut table, mut all, mut idle) = (BlobTable::default(), Vec::new(), Vec::new());
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_known_of_a_blob_is_small_and_none_is_taken_for_another() {
+    fn an_entry_is_small_and_the_id_of_a_removed_blob_finds_no_other_blob() {
         assert!(size_of::<Entry>() <= 32, "{}", size_of::<Entry>());
         let mut table = BlobTable::default();
         let first = table.add(1, BlobUsers::default(), false);

@@ -82,7 +82,7 @@ fn error(effects: &[Effect]) -> String {
 }
 
 #[test]
-fn what_neither_the_cluster_keeps_nor_anybody_reads_is_dropped() {
+fn a_blob_that_is_neither_retained_nor_pinned_is_dropped() {
     let mut rig = rig(true);
     let blob = rig.kept(10);
     rig.pinned(TWO, blob);
@@ -93,7 +93,7 @@ fn what_neither_the_cluster_keeps_nor_anybody_reads_is_dropped() {
 }
 
 #[test]
-fn what_was_made_and_never_kept_goes_with_its_process() {
+fn blobs_that_were_never_retained_are_dropped_with_their_process() {
     let mut rig = rig(true);
     let (_, effects) = rig.create(ONE, 10);
     let [Effect::GrantRoom { blob: unfinished, .. }] = effects[..] else { panic!("{effects:?}") };
@@ -108,7 +108,7 @@ fn what_was_made_and_never_kept_goes_with_its_process() {
 }
 
 #[test]
-fn pins_go_with_their_process_and_only_those() {
+fn an_ended_process_loses_its_own_pins_and_no_others() {
     let mut rig = rig(true);
     let blob = rig.kept(10);
     rig.pinned(ONE, blob);
@@ -121,7 +121,7 @@ fn pins_go_with_their_process_and_only_those() {
 }
 
 #[test]
-fn what_was_read_when_its_process_forked_stays_until_all_of_it_is_gone() {
+fn a_blob_that_was_pinned_before_a_fork_stays_until_the_process_is_gone() {
     let mut rig = rig(true);
     let (before, after) = (rig.kept(10), rig.kept(10));
     rig.pinned(TWO, before);
@@ -138,7 +138,7 @@ fn what_was_read_when_its_process_forked_stays_until_all_of_it_is_gone() {
 }
 
 #[test]
-fn what_was_not_used_for_longest_makes_room() {
+fn the_least_recently_used_blobs_are_spilled_to_make_room() {
     let mut rig = rig(true);
     let (first, second, third) = (rig.kept(40), rig.kept(40), rig.kept(20));
     rig.pinned(TWO, first);
@@ -155,7 +155,7 @@ fn what_was_not_used_for_longest_makes_room() {
 }
 
 #[test]
-fn what_is_on_the_disk_is_read_back_for_whoever_wants_it() {
+fn a_spilled_blob_is_loaded_when_a_process_pins_it() {
     let mut rig = rig(true);
     let (first, _second) = (rig.kept(60), rig.kept(40));
     let (_, effects) = rig.create(TWO, 60);
@@ -183,7 +183,7 @@ fn what_is_on_the_disk_is_read_back_for_whoever_wants_it() {
 }
 
 #[test]
-fn what_its_maker_has_not_passed_on_goes_to_the_disk_too() {
+fn blobs_that_are_not_yet_retained_are_spilled_too() {
     let mut rig = rig(true);
     let mut made = Vec::new();
     // One process creates more than there is room for before the cluster hears of it.
@@ -214,7 +214,7 @@ fn what_its_maker_has_not_passed_on_goes_to_the_disk_too() {
 }
 
 #[test]
-fn what_is_not_filled_is_dropped() {
+fn an_abandoned_blob_is_dropped() {
     let mut rig = rig(true);
     let (_, effects) = rig.create(ONE, 10);
     let [Effect::GrantRoom { blob, .. }] = effects[..] else { panic!("{effects:?}") };
@@ -224,7 +224,7 @@ fn what_is_not_filled_is_dropped() {
 }
 
 #[test]
-fn what_is_read_while_it_is_written_stays() {
+fn a_blob_that_is_pinned_while_it_is_spilled_stays_in_memory() {
     let mut rig = rig(true);
     let blob = rig.kept(60);
     assert_eq!(rig.create(TWO, 60).1, [Effect::Spill { blob }]);
@@ -237,7 +237,7 @@ fn what_is_read_while_it_is_written_stays() {
 }
 
 #[test]
-fn room_ahead_of_need_is_given_where_there_is_much_and_makes_nobody_wait() {
+fn speculative_room_is_granted_only_while_there_is_plenty() {
     let mut rig = rig(true);
     let ahead = |rig: &mut Rig, bytes| {
         let request = rig.request();
@@ -262,7 +262,7 @@ fn room_ahead_of_need_is_given_where_there_is_much_and_makes_nobody_wait() {
 }
 
 #[test]
-fn who_cannot_be_given_room_is_told_the_figures_in_time() {
+fn a_request_without_room_fails_in_time_and_names_the_figures() {
     let mut rig = rig(true);
     let blob = rig.kept(60);
     rig.pinned(TWO, blob);
@@ -281,7 +281,7 @@ fn who_cannot_be_given_room_is_told_the_figures_in_time() {
 }
 
 #[test]
-fn a_disk_that_fails_is_tried_again_and_named() {
+fn a_failed_spill_is_tried_again_and_its_error_is_reported() {
     let mut rig = rig(true);
     let blob = rig.kept(60);
     assert_eq!(rig.create(ONE, 60).1, [Effect::Spill { blob }]);
@@ -299,7 +299,7 @@ fn a_disk_that_fails_is_tried_again_and_named() {
 }
 
 #[test]
-fn without_a_disk_it_is_waited_for_what_is_let_go() {
+fn without_a_disk_a_request_waits_until_a_blob_is_dropped() {
     let mut rig = rig(false);
     let blob = rig.kept(60);
     let (request, effects) = rig.create(ONE, 60);
@@ -315,7 +315,7 @@ fn without_a_disk_it_is_waited_for_what_is_let_go() {
 }
 
 #[test]
-fn what_cannot_be_read_back_is_lost_and_said_to_be() {
+fn a_spilled_blob_that_cannot_be_loaded_is_reported_lost() {
     let mut rig = rig(true);
     let blob = rig.kept(60);
     assert_eq!(rig.create(TWO, 100).1, [Effect::Spill { blob }]);
@@ -338,7 +338,7 @@ fn what_cannot_be_read_back_is_lost_and_said_to_be() {
 }
 
 #[test]
-fn what_there_was_no_memory_for_is_still_on_the_disk() {
+fn a_blob_whose_load_fails_with_exhausted_stays_on_disk() {
     let mut rig = rig(true);
     let blob = rig.kept(60);
     assert_eq!(rig.create(TWO, 100).1, [Effect::Spill { blob }]);
@@ -352,7 +352,7 @@ fn what_there_was_no_memory_for_is_still_on_the_disk() {
 }
 
 #[test]
-fn memory_goes_back_when_nothing_was_freed_for_some_time() {
+fn memory_is_trimmed_when_none_was_freed_for_the_trim_delay() {
     let mut rig = rig(true);
     let (first, second, third) = (rig.kept(10), rig.kept(10), rig.kept(10));
     assert_eq!(rig.store.next_wake(), None, "nothing was freed");
@@ -371,7 +371,7 @@ fn memory_goes_back_when_nothing_was_freed_for_some_time() {
 }
 
 #[test]
-fn who_waits_is_not_refused_as_long_as_others_are_given_room() {
+fn a_waiting_request_does_not_time_out_while_others_are_granted_room() {
     let mut rig = rig(false);
     let mut held = rig.kept(60);
     let waiting: Vec<RequestId> = (0..4).map(|_| rig.create(TWO, 60).0).collect();
@@ -476,7 +476,7 @@ impl Shell {
 }
 
 #[test]
-fn who_gives_up_waiting_holds_up_nobody() {
+fn a_cancelled_request_does_not_hold_up_the_requests_behind_it() {
     let mut rig = rig(false);
     let (first, _) = rig.create(ONE, LIMIT - 10);
     let (second, _) = rig.create(ONE, 50);
@@ -493,7 +493,7 @@ fn who_gives_up_waiting_holds_up_nobody() {
 }
 
 #[test]
-fn whatever_happens_nothing_is_dropped_that_somebody_needs_and_everybody_is_answered() {
+fn no_needed_blob_is_dropped_and_every_request_is_answered() {
     for seed in 0..300 {
         let mut random = Random::new(seed);
         let (mut rig, mut shell) = (rig(!random.one_in(4)), Shell::default());

@@ -132,7 +132,7 @@ impl Rig {
 }
 
 #[test]
-fn nothing_waits_that_could_run_whatever_happens() {
+fn no_work_waits_while_a_worker_has_room_for_it() {
     for seed in 0..200 {
         let mut random = Random::new(seed);
         let mut rig = Rig::new();
@@ -267,7 +267,7 @@ fn a_blocked_slot_takes_no_backlog() {
 }
 
 #[test]
-fn workers_that_are_gone_take_no_room() {
+fn removed_workers_leave_no_pools_behind() {
     let mut schedule = Schedule::default();
     for number in 0..100 {
         let name = format!("version-{number}");
@@ -284,7 +284,7 @@ fn workers_that_are_gone_take_no_room() {
 }
 
 #[test]
-fn what_cannot_be_placed_says_why() {
+fn infeasible_work_says_why_it_cannot_be_placed() {
     let mut schedule = Schedule::default();
     let demand = key("f", Resources::cpus(4));
     assert!(schedule.why_infeasible(&demand).unwrap().contains("no worker is here"));
@@ -332,7 +332,7 @@ fn code_goes_to_workers_that_have_its_version_of_python() {
 }
 
 #[test]
-fn a_worker_that_cannot_start_a_runtime_is_passed_over_for_it_alone() {
+fn a_worker_unable_to_start_a_runtime_still_gets_other_work() {
     let mut schedule = Schedule::default();
     let able = provides(&["python:*", "f"]);
     let worker_index = schedule.add_worker(able.clone(), Resources::cpus(9));
@@ -358,7 +358,7 @@ fn a_worker_that_cannot_start_a_runtime_is_passed_over_for_it_alone() {
 }
 
 #[test]
-fn resources_that_nobody_offers_are_named() {
+fn the_reason_to_wait_names_resources_that_no_worker_offers() {
     let mut schedule = Schedule::default();
     let worker_index = schedule.add_worker(provides(&["f"]), Resources::cpus(2));
     schedule.open(worker_index, true);
@@ -380,7 +380,7 @@ fn resources_that_nobody_offers_are_named() {
 }
 
 #[test]
-fn memory_that_nobody_offers_says_how_it_is_offered() {
+fn the_reason_to_wait_for_memory_says_how_workers_offer_it() {
     let mut schedule = Schedule::default();
     let demand = key("f", Resources::one_cpu().with_memory(1 << 20));
     let worker_index = schedule.add_worker(provides(&["f"]), Resources::cpus(2));
@@ -403,7 +403,7 @@ fn memory_that_nobody_offers_says_how_it_is_offered() {
 }
 
 #[test]
-fn what_no_worker_here_may_run_says_what_is_in_the_way() {
+fn the_reason_to_wait_names_closed_and_preemptible_workers() {
     let mut schedule = Schedule::default();
     let lasting = Demand { preemptible: false, ..key("f", Resources::one_cpu()) };
     let why = |schedule: &Schedule| schedule.why_infeasible(&lasting).unwrap_or_default();
@@ -473,7 +473,7 @@ fn work_goes_to_its_arguments_while_there_is_room_and_elsewhere_when_not() {
 }
 
 #[test]
-fn a_worker_that_is_much_busier_is_passed_over() {
+fn a_worker_with_the_arguments_is_passed_over_if_it_is_much_busier() {
     let mut schedule = Schedule::default();
     let slots = workers(&mut schedule, &[2, 2]);
     let free = || key("f", Resources::default());
@@ -486,7 +486,7 @@ fn a_worker_that_is_much_busier_is_passed_over() {
 }
 
 #[test]
-fn room_goes_to_what_has_its_arguments_there_but_the_first_is_not_passed_over_for_ever() {
+fn work_near_its_arguments_overtakes_older_work_at_most_max_overtaken_times() {
     let mut schedule = Schedule::default();
     let slots = workers(&mut schedule, &[1, 1]);
     let f = || key("f", Resources::one_cpu());

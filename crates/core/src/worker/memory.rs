@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn the_newest_task_of_the_largest_consumer_that_may_be_tried_again_goes() {
+    fn the_newest_retriable_task_of_the_largest_consumer_is_chosen() {
         let tasks = [
             candidate(1, "small", 60, Price::Retry),
             candidate(2, "large", 50, Price::Retry),
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn who_takes_next_to_nothing_is_spared_while_there_are_others() {
+    fn a_consumer_of_little_memory_is_spared_while_there_are_others() {
         let both = [candidate(1, "tiny", 1, Price::Retry), candidate(2, "hog", 999, Price::Actor)];
         assert_eq!(chosen(&both), Some(2));
         assert_eq!(chosen(&both[..1]), Some(1));

@@ -4,7 +4,7 @@ use crate::harness::{MINUTE, cluster, impatient_cluster, is_alive, signal, start
 use marline::{Amount, Budget, ErrorKind, Lifetime, Program, Resources, Worker};
 
 #[test]
-fn an_actor_is_created_called_restarted_and_destroyed() {
+fn an_actor_is_created_called_restarted_and_deleted() {
     let (controller, client) = cluster();
     let _worker = start_worker(&controller, &[]);
     let cpu = Resources::cpus(1);
@@ -38,7 +38,7 @@ fn an_actor_is_created_called_restarted_and_destroyed() {
 }
 
 #[test]
-fn there_is_one_actor_of_a_name_whatever_it_is_doing() {
+fn a_name_has_one_actor_even_while_it_is_created_or_restarted() {
     let (controller, client) = cluster();
     let other = marline::Client::connect(controller.address()).unwrap();
     // No worker can host it yet, so it is being created.
@@ -86,7 +86,7 @@ fn a_constructor_that_fails_runs_once_and_frees_the_name() {
 }
 
 #[test]
-fn work_that_the_programs_here_do_not_know_waits_for_a_worker_that_does() {
+fn a_task_that_no_worker_provides_waits_for_a_worker_that_does() {
     let (controller, client) = cluster();
     let other = Worker::of(Program::new().task("other", || 1_u64)).threads();
     let _other = other.join(controller.address()).unwrap();
@@ -100,7 +100,7 @@ fn work_that_the_programs_here_do_not_know_waits_for_a_worker_that_does() {
 }
 
 #[test]
-fn what_nobody_provides_is_not_found_and_what_nobody_has_is_named() {
+fn unknown_tasks_actors_and_methods_fail_and_missing_resources_are_named() {
     let (controller, client) = impatient_cluster();
     let _worker = start_worker(&controller, &[]);
     let error = client.task("triple").submit::<u64>((1_u64,)).unwrap().wait().unwrap_err();
@@ -122,7 +122,7 @@ fn what_nobody_provides_is_not_found_and_what_nobody_has_is_named() {
 }
 
 #[test]
-fn a_call_that_may_have_run_is_repeated_only_if_that_is_allowed() {
+fn a_call_that_may_have_run_is_retried_only_within_its_retry_budget() {
     let (controller, client) = cluster();
     let _worker = start_worker(&controller, &[]);
     let folder = tempfile::tempdir().unwrap();
@@ -144,7 +144,7 @@ fn a_call_that_may_have_run_is_repeated_only_if_that_is_allowed() {
 }
 
 #[test]
-fn a_call_that_never_reached_the_actor_is_sent_again() {
+fn calls_submitted_while_an_actor_restarts_wait_and_run_once_in_order() {
     let (controller, client) = cluster();
     let mut worker = start_worker(&controller, &[]);
     let counter = client.actor("Counter").max_restarts(Budget::Times(1)).create((0_u64,)).unwrap();
@@ -160,7 +160,7 @@ fn a_call_that_never_reached_the_actor_is_sent_again() {
 }
 
 #[test]
-fn a_killed_client_lets_go_of_everything_it_held() {
+fn a_killed_client_releases_its_tasks_and_actors_but_not_detached_ones() {
     let (controller, client) = cluster();
     let _worker = start_worker(&controller, &[]);
     let folder = tempfile::tempdir().unwrap();
@@ -182,7 +182,7 @@ fn a_killed_client_lets_go_of_everything_it_held() {
 }
 
 #[test]
-fn a_call_that_runs_when_its_actor_is_deleted_is_told_so() {
+fn a_call_that_runs_when_its_actor_is_deleted_fails_with_gone() {
     let (controller, client) = cluster();
     let _worker = start_worker(&controller, &[]);
     let folder = tempfile::tempdir().unwrap();

@@ -26,7 +26,7 @@ async fn use_everything(client: &Client) -> Result<(), Error> {
 }
 
 #[test]
-fn a_cluster_in_this_process_works_inside_a_runtime() {
+fn a_local_cluster_works_inside_a_tokio_runtime() {
     for runtime in runtimes() {
         runtime.block_on(async {
             let cluster = Cluster::local(program()).unwrap();
@@ -36,7 +36,7 @@ fn a_cluster_in_this_process_works_inside_a_runtime() {
 }
 
 #[test]
-fn controllers_workers_and_clients_work_inside_a_runtime() {
+fn controllers_workers_and_clients_work_inside_a_tokio_runtime() {
     let folder = tempfile::tempdir().unwrap();
     let socket = format!("unix:{}", folder.path().join("socket").display());
     for runtime in runtimes() {
@@ -53,7 +53,7 @@ fn controllers_workers_and_clients_work_inside_a_runtime() {
 }
 
 #[test]
-fn a_worker_runs_inside_a_runtime_until_it_is_asked_to_end() {
+fn a_worker_runs_inside_a_tokio_runtime_until_sigterm() {
     let (controller, client) = cluster();
     let mut worker = start_worker(&controller, &["run", "tokio"]);
     assert_eq!(client.task("double").submit::<u64>((21_u64,)).unwrap().wait().unwrap(), 42);

@@ -12,7 +12,7 @@ fn run(client: &Client, line: &CommandLine) -> Result<CommandEnd, Error> {
 }
 
 #[test]
-fn a_command_gives_back_what_it_printed_and_how_it_ended() {
+fn a_command_returns_its_output_and_its_exit_status() {
     let (controller, client) = cluster();
     let _worker = start_worker(&controller, &["commands"]);
     let mut echo = line(&["sh", "-c", "echo $GREETING from $(pwd); echo oops >&2; cat"]);
@@ -26,7 +26,7 @@ fn a_command_gives_back_what_it_printed_and_how_it_ended() {
 }
 
 #[test]
-fn a_command_that_fails_says_how() {
+fn the_error_of_a_failed_command_says_how_it_ended() {
     let (controller, client) = cluster();
     let _worker = start_worker(&controller, &["commands"]);
     let error = run(&client, &line(&["sh", "-c", "echo why >&2; exit 3"])).unwrap_err();
@@ -44,7 +44,7 @@ fn a_command_that_fails_says_how() {
 }
 
 #[test]
-fn a_cancelled_command_goes_with_everything_it_started() {
+fn cancelling_a_command_kills_its_child_processes_too() {
     let (controller, client) = cluster();
     let _worker = start_worker(&controller, &["commands", "impatient"]);
     let folder = tempfile::tempdir().unwrap();
@@ -63,7 +63,7 @@ fn a_cancelled_command_goes_with_everything_it_started() {
 }
 
 #[test]
-fn a_command_that_ends_leaves_nothing_behind() {
+fn a_command_that_ends_leaves_no_child_process_behind() {
     let (controller, client) = cluster();
     let _worker = start_worker(&controller, &["commands"]);
     let end = run(&client, &line(&["sh", "-c", "sleep 600 & echo $!"])).unwrap();
@@ -72,7 +72,7 @@ fn a_command_that_ends_leaves_nothing_behind() {
 }
 
 #[test]
-fn commands_are_refused_where_they_are_not_offered() {
+fn a_command_fails_when_no_worker_offers_commands() {
     let (controller, client) = impatient_cluster();
     let _worker = start_worker(&controller, &[]);
     let error = run(&client, &line(&["true"])).unwrap_err();

@@ -20,7 +20,7 @@ fn direct_calls_go_on_while_the_controller_is_frozen() {
 }
 
 #[test]
-fn when_the_controller_is_killed_every_wait_ends_and_workers_join_the_next() {
+fn a_killed_controller_ends_every_wait_and_its_workers_join_the_next() {
     let (mut controller, address) = start_controller("");
     let client = Client::connect(&address).unwrap();
     let worker = Process(start_self("worker_process", "MARLINE_TEST_JOIN", &address));

@@ -12,7 +12,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 #[test]
-fn a_task_that_prints_without_end_costs_its_worker_nothing_else() {
+fn a_task_that_prints_without_end_does_not_block_its_worker() {
     let (controller, client) = quick_cluster();
     let _worker = start_worker(&controller, &[]);
     let session = controller.workers()[0].session;
@@ -32,7 +32,7 @@ fn a_task_that_prints_without_end_costs_its_worker_nothing_else() {
 }
 
 #[test]
-fn a_command_ends_while_what_it_left_prints_without_end() {
+fn a_command_ends_although_its_child_prints_without_end() {
     let (controller, client) = cluster();
     let _worker = start_worker(&controller, &["commands"]);
     let argv = ["sh", "-c", "yes & echo $! >&2; exit 0"].map(String::from);
@@ -44,7 +44,7 @@ fn a_command_ends_while_what_it_left_prints_without_end() {
 }
 
 #[test]
-fn a_result_that_has_no_room_is_the_tasks_error_and_its_executor_goes_on() {
+fn a_result_without_room_fails_its_task_and_the_executor_goes_on() {
     let (controller, client) = cluster();
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.env("MARLINE_STORE_MEMORY", "50000000");
@@ -60,7 +60,7 @@ fn a_result_that_has_no_room_is_the_tasks_error_and_its_executor_goes_on() {
 }
 
 #[test]
-fn an_executor_whose_worker_died_before_it_was_up_ends() {
+fn an_executor_whose_worker_died_before_it_started_ends() {
     let (controller, client) = cluster();
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("pid").display().to_string();
@@ -75,7 +75,7 @@ fn an_executor_whose_worker_died_before_it_was_up_ends() {
 }
 
 #[test]
-fn a_worker_whose_program_was_replaced_goes_on_with_what_it_is() {
+fn a_worker_whose_program_file_was_replaced_still_starts_executors() {
     let (controller, client) = cluster();
     let folder = tempfile::tempdir().unwrap();
     let program = folder.path().join("program");
@@ -94,7 +94,7 @@ fn a_worker_whose_program_was_replaced_goes_on_with_what_it_is() {
 }
 
 #[test]
-fn a_worker_that_was_started_deaf_to_its_children_hears_them() {
+fn a_worker_started_with_sigchld_ignored_still_sees_its_children_end() {
     let (controller, client) = cluster();
     let mut command = Command::new("bash");
     command.args(["-c", "trap '' CHLD; exec \"$0\" \"$@\""]).arg(std::env::current_exe().unwrap());
@@ -107,7 +107,7 @@ fn a_worker_that_was_started_deaf_to_its_children_hears_them() {
 }
 
 #[test]
-fn a_worker_without_a_session_ends_when_it_is_asked_to() {
+fn a_worker_without_a_session_ends_on_sigterm() {
     let (mut controller, address) = start_controller("");
     let words = format!("{address} run");
     let mut worker = Process(start_self("worker_process", "MARLINE_TEST_JOIN", &words));
@@ -121,7 +121,7 @@ fn a_worker_without_a_session_ends_when_it_is_asked_to() {
 }
 
 #[test]
-fn a_worker_that_loses_its_session_while_it_drains_does_not_come_back() {
+fn a_worker_that_loses_its_session_while_it_drains_ends() {
     let (controller, client) = cluster();
     let mut worker = start_worker(&controller, &["run"]);
     let _nap = client.task("nap").submit::<u32>((600_000_u64,)).unwrap();
@@ -134,7 +134,7 @@ fn a_worker_that_loses_its_session_while_it_drains_does_not_come_back() {
 }
 
 #[test]
-fn what_is_too_large_together_fails_alone() {
+fn a_task_whose_arguments_are_too_large_together_fails_alone() {
     let (controller, client) = cluster();
     // No process on this machine has an object store, so values travel with the work that needs
     // them.
@@ -148,7 +148,7 @@ fn what_is_too_large_together_fails_alone() {
 }
 
 #[test]
-fn what_no_worker_offers_is_warned_of_and_runs_when_one_comes() {
+fn a_task_without_a_worker_warns_the_client_and_runs_when_one_joins() {
     let config = Config { warn_after: Duration::from_millis(50), ..Config::default() };
     let controller = Controller::builder().config(config).listen("127.0.0.1:0").unwrap();
     let client = Client::connect(controller.address()).unwrap();

@@ -5,7 +5,7 @@ use crate::harness::{cluster, is_alive, parent, signal, start_worker, until};
 use marline::{Budget, ErrorKind};
 
 #[test]
-fn user_code_runs_in_processes_of_its_own_which_are_used_again() {
+fn tasks_run_in_executor_processes_that_are_reused() {
     let (controller, client) = cluster();
     let worker = start_worker(&controller, &[]);
     let pid = || client.task("pid").submit::<u32>(()).unwrap().wait().unwrap();
@@ -21,7 +21,7 @@ fn user_code_runs_in_processes_of_its_own_which_are_used_again() {
 }
 
 #[test]
-fn a_panic_is_the_tasks_error_and_its_executor_goes_on() {
+fn a_panic_fails_its_task_and_the_executor_goes_on() {
     let (controller, client) = cluster();
     let _worker = start_worker(&controller, &[]);
     let before: u32 = client.task("pid").submit(()).unwrap().wait().unwrap();
@@ -33,7 +33,7 @@ fn a_panic_is_the_tasks_error_and_its_executor_goes_on() {
 }
 
 #[test]
-fn a_task_that_ends_its_executor_every_time_fails_after_its_budget_and_says_how() {
+fn a_task_that_always_ends_its_executor_fails_after_its_retries_and_says_how() {
     let (controller, client) = cluster();
     let worker = start_worker(&controller, &[]);
     for (task, how) in [("die", "signal 6 (SIGABRT)"), ("exit", "exited with status 7")] {
@@ -51,7 +51,7 @@ fn a_task_that_ends_its_executor_every_time_fails_after_its_budget_and_says_how(
 }
 
 #[test]
-fn a_dead_executor_has_last_words() {
+fn the_error_of_a_dead_executor_has_its_last_output() {
     let (controller, client) = cluster();
     let _worker = start_worker(&controller, &[]);
     let dies = client.task("last words").max_retries(Budget::Times(0));
@@ -60,7 +60,7 @@ fn a_dead_executor_has_last_words() {
 }
 
 #[test]
-fn a_task_that_takes_too_much_memory_hurts_only_itself() {
+fn a_task_that_takes_too_much_memory_fails_alone() {
     let (controller, client) = cluster();
     let _worker = start_worker(&controller, &["small"]);
     let devour = client.task("devour").max_retries(Budget::Times(0)).submit::<usize>(()).unwrap();
@@ -87,7 +87,7 @@ fn a_task_that_ignores_being_cancelled_is_killed() {
 }
 
 #[test]
-fn what_a_task_started_goes_with_its_executor() {
+fn child_processes_of_a_task_end_with_its_executor() {
     let (controller, client) = cluster();
     let mut worker = start_worker(&controller, &[]);
     let child: u32 = client.task("offspring").submit((true,)).unwrap().wait().unwrap();
@@ -102,7 +102,7 @@ fn what_a_task_started_goes_with_its_executor() {
 }
 
 #[test]
-fn a_killed_executor_is_seen_at_once() {
+fn a_killed_executor_restarts_its_actor_and_fails_its_task() {
     let (controller, client) = cluster();
     let _worker = start_worker(&controller, &[]);
     let counter = client.actor("Counter").max_restarts(Budget::Times(1)).create((10_u64,)).unwrap();
@@ -126,7 +126,7 @@ fn a_killed_executor_is_seen_at_once() {
 }
 
 #[test]
-fn the_executors_of_a_killed_worker_die_and_only_then_is_it_lost() {
+fn a_killed_worker_is_lost_only_after_its_executors_ended() {
     let (controller, client) = cluster();
     let mut worker = start_worker(&controller, &[]);
     let counter = client.actor("Counter").max_restarts(Budget::Times(1)).create((10_u64,)).unwrap();
@@ -141,7 +141,7 @@ fn the_executors_of_a_killed_worker_die_and_only_then_is_it_lost() {
 }
 
 #[test]
-fn a_worker_that_is_asked_to_end_finishes_moves_the_rest_and_leaves() {
+fn a_worker_on_sigterm_finishes_its_tasks_moves_the_rest_and_leaves() {
     let (controller, client) = cluster();
     let mut first = start_worker(&controller, &["run"]);
     let tasks: Vec<_> = (0..200_u64)

@@ -4,7 +4,7 @@ use crate::harness::{is_alive, parent, quick_cluster, signal, start_worker, unti
 use marline::{Budget, Counters, ErrorKind};
 
 #[test]
-fn a_frozen_workers_executors_end_by_themselves_and_it_comes_back_as_another() {
+fn a_frozen_workers_executors_end_and_it_rejoins_with_a_new_session() {
     let (controller, client) = quick_cluster();
     let worker = start_worker(&controller, &[]);
     let before = controller.workers()[0].session;
@@ -30,7 +30,7 @@ fn a_frozen_workers_executors_end_by_themselves_and_it_comes_back_as_another() {
 }
 
 #[test]
-fn what_a_frozen_worker_has_to_say_comes_too_late_and_changes_nothing() {
+fn a_result_from_a_worker_whose_lease_ended_changes_nothing() {
     let (controller, client) = quick_cluster();
     let frozen = start_worker(&controller, &[]);
     let folder = tempfile::tempdir().unwrap();

@@ -10,7 +10,7 @@ use std::time::Duration;
 const TASKS: u64 = 100_000;
 
 #[test]
-fn every_task_runs_and_every_repetition_is_a_counted_loss() {
+fn every_task_runs_and_every_repetition_counts_as_a_loss() {
     let (controller, client) = cluster();
     let folder = tempfile::tempdir().unwrap();
     let ledger = folder.path().join("ledger").display().to_string();

@@ -24,7 +24,7 @@ fn a_task_that_waits_lends_its_cpu_in_a_cluster_of_one_process() {
 }
 
 #[test]
-fn a_task_that_waits_lends_its_cpu_whatever_executors_are() {
+fn a_task_that_waits_lends_its_cpu_with_thread_and_process_executors() {
     for options in [THREADS, PROCESSES] {
         let (controller, client) = cluster();
         let _worker = start_worker(&controller, options);
@@ -50,7 +50,7 @@ fn a_task_that_waits_for_room_to_submit_lends_its_cpu() {
 }
 
 #[test]
-fn tasks_that_submit_others_do_not_wait_for_room_that_only_their_own_end_makes() {
+fn tasks_that_submit_tasks_do_not_deadlock_when_the_pending_limit_is_full() {
     let by_count = Config { max_pending_tasks: 3, ..Config::default() };
     let by_bytes = Config { max_pending_bytes: 40, max_session_bytes: 40, ..Config::default() };
     for config in [by_count, by_bytes] {
@@ -75,7 +75,7 @@ fn tasks_that_submit_others_do_not_wait_for_room_that_only_their_own_end_makes()
 }
 
 #[test]
-fn a_task_that_reads_a_lost_value_lends_its_cpu_to_the_task_that_makes_it_anew() {
+fn a_task_that_reads_a_lost_value_lends_its_cpu_to_the_task_that_recomputes_it() {
     let (controller, client) = cluster();
     let _worker = start_worker(&controller, PROCESSES);
     let folder = tempfile::tempdir().unwrap();
@@ -92,7 +92,7 @@ fn a_task_that_reads_a_lost_value_lends_its_cpu_to_the_task_that_makes_it_anew()
 }
 
 #[test]
-fn a_task_that_may_not_wait_is_told_why() {
+fn a_task_that_waits_beyond_the_limit_fails_and_names_the_setting() {
     for options in [THREADS, PROCESSES] {
         let (controller, client) = cluster();
         let mut command = Command::new(std::env::current_exe().unwrap());
@@ -110,7 +110,7 @@ fn a_task_that_may_not_wait_is_told_why() {
 }
 
 #[test]
-fn no_way_of_waiting_passes_the_limit() {
+fn every_way_of_waiting_fails_at_a_limit_of_zero_blocked_executors() {
     for options in [THREADS, PROCESSES] {
         let (controller, client) = cluster();
         let mut command = Command::new(std::env::current_exe().unwrap());

@@ -15,7 +15,7 @@ fn with_worker() -> (Controller, Client, crate::harness::Process) {
 }
 
 #[test]
-fn bytes_that_are_put_are_read_in_shared_memory_by_everybody() {
+fn bytes_that_are_put_are_read_in_shared_memory_by_tasks_and_clients() {
     let (_controller, client, _worker) = with_worker();
     let data: Vec<u8> = (0..MIB).map(|index| index as u8).collect();
     let expected = data.iter().map(|byte| u64::from(*byte)).sum::<u64>();
@@ -32,7 +32,7 @@ fn bytes_that_are_put_are_read_in_shared_memory_by_everybody() {
 }
 
 #[test]
-fn a_client_beside_the_controller_reads_the_store_of_a_worker_of_its_machine() {
+fn the_controllers_client_reads_the_store_of_a_worker_on_its_machine() {
     let (controller, _client, mut worker) = with_worker();
     let client = controller.client();
     let put = client.put_bytes(vec![1; 80 * MIB]).unwrap();
@@ -47,7 +47,7 @@ fn a_client_beside_the_controller_reads_the_store_of_a_worker_of_its_machine() {
 }
 
 #[test]
-fn the_last_reference_frees() {
+fn dropping_the_last_reference_frees_the_object() {
     let (controller, client, _worker) = with_worker();
     let put = client.put_bytes(vec![1; MIB]).unwrap();
     let same = put.clone();
@@ -59,7 +59,7 @@ fn the_last_reference_frees() {
 }
 
 #[test]
-fn who_cannot_reach_a_store_gets_copies() {
+fn a_client_that_cannot_reach_a_store_gets_copies() {
     let (controller, client) = cluster();
     let _worker = start_worker(&controller, &["threads"]);
     let made = client.task("make").submit::<Bytes>((MIB, 2_u8)).unwrap();
@@ -76,7 +76,7 @@ fn who_cannot_reach_a_store_gets_copies() {
 }
 
 #[test]
-fn small_bytes_are_bytes_too() {
+fn small_bytes_can_be_put_read_passed_and_returned() {
     let (_controller, client, _worker) = with_worker();
     let put = client.put_bytes(b"abc").unwrap();
     assert_eq!(client.get(&put).unwrap(), "abc");
@@ -90,7 +90,7 @@ fn small_bytes_are_bytes_too() {
 }
 
 #[test]
-fn what_is_read_outlives_its_reference_its_worker_and_its_cluster() {
+fn bytes_that_were_read_outlive_their_reference_worker_and_cluster() {
     let (controller, client, mut worker) = with_worker();
     let read = client.get(&client.put_bytes(vec![3; MIB]).unwrap()).unwrap();
     let made = client.task("make").submit::<Bytes>((MIB, 5_u8)).unwrap().wait().unwrap();
@@ -107,7 +107,7 @@ fn what_is_read_outlives_its_reference_its_worker_and_its_cluster() {
 }
 
 #[test]
-fn a_view_in_one_process_outlives_its_cluster() {
+fn a_view_of_an_object_outlives_its_local_cluster() {
     let cluster = Cluster::local(program()).unwrap();
     let client = cluster.client();
     let put = client.put_bytes(vec![3; MIB]).unwrap();
@@ -146,7 +146,7 @@ fn large_arguments_by_value_are_in_shared_memory() {
 }
 
 #[test]
-fn an_actor_keeps_what_it_was_given_by_reference() {
+fn an_actor_keeps_bytes_passed_by_reference_after_the_reference_is_dropped() {
     let (controller, client, _worker) = with_worker();
     let shelf = client.actor("Shelf").create(()).unwrap();
     for byte in 1..=4 {
@@ -158,7 +158,7 @@ fn an_actor_keeps_what_it_was_given_by_reference() {
 }
 
 #[test]
-fn what_a_call_comes_to_is_an_argument_for_others_before_and_after_it_has_come() {
+fn the_result_of_a_call_is_an_argument_before_and_after_it_is_ready() {
     let (controller, client, _worker) = with_worker();
     let folder = tempfile::tempdir().unwrap();
     for bytes in [10, MIB] {
@@ -182,7 +182,7 @@ fn what_a_call_comes_to_is_an_argument_for_others_before_and_after_it_has_come()
 }
 
 #[test]
-fn a_call_that_failed_fails_what_needs_it() {
+fn a_failed_call_fails_the_tasks_and_calls_that_need_its_result() {
     let (_controller, client, _worker) = with_worker();
     let shelf = client.actor("Shelf").create(()).unwrap();
     let mut failed = shelf.call::<Bytes>("no such method", ()).unwrap();
@@ -197,7 +197,7 @@ fn a_call_that_failed_fails_what_needs_it() {
 }
 
 #[test]
-fn the_large_result_of_a_call_whose_handle_was_dropped_is_let_go() {
+fn the_large_result_of_a_call_is_released_when_its_handle_is_dropped() {
     let (controller, client, _worker) = with_worker();
     let shelf = client.actor("Shelf").create(()).unwrap();
     let folder = tempfile::tempdir().unwrap();
@@ -220,7 +220,7 @@ fn the_large_result_of_a_call_whose_handle_was_dropped_is_let_go() {
 }
 
 #[test]
-fn what_is_larger_than_the_store_is_refused_with_the_figures() {
+fn a_value_larger_than_the_store_is_rejected_with_the_limit() {
     let cluster = Cluster::builder()
         .resources(Resources::cpus(1))
         .object_store_memory(4 << 20)
@@ -238,7 +238,7 @@ fn what_is_larger_than_the_store_is_refused_with_the_figures() {
 }
 
 #[test]
-fn what_was_put_and_is_lost_says_so() {
+fn a_put_value_that_is_lost_fails_with_gone_and_its_id() {
     let (controller, client) = cluster();
     let mut first = start_worker(&controller, &[]);
     let put = client.put_bytes(vec![1; MIB]).unwrap();
@@ -268,7 +268,7 @@ struct Frame {
 }
 
 #[test]
-fn what_is_durable_outlives_its_worker() {
+fn durable_values_outlive_their_worker() {
     let (controller, client) = cluster();
     let folder = std::env::temp_dir().join(format!("marline-durable-{}", std::process::id()));
     std::fs::create_dir(&folder).unwrap();
@@ -290,7 +290,7 @@ fn what_is_durable_outlives_its_worker() {
 }
 
 #[test]
-fn bytes_within_values_and_other_types_of_bytes_are_read_too() {
+fn bytes_inside_other_values_are_read_and_wrong_types_are_rejected() {
     let cluster = Cluster::local(program()).unwrap();
     let client = cluster.client();
     let frame = Frame { width: 1_000, pixels: vec![1; MIB].into() };

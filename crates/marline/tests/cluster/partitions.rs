@@ -142,7 +142,7 @@ fn a_worker_that_is_cut_off_has_stopped_before_it_is_lost() {
 
 /// A cut shorter than the lease: no work is lost, and none is repeated.
 #[test]
-fn a_short_cut_loses_nothing() {
+fn a_network_cut_shorter_than_the_lease_loses_no_work() {
     for (number, cut) in [(4, Cut::FromHere), (5, Cut::FromThere), (6, Cut::Both)] {
         let Some(host) = Host::make(number) else { return };
         let (controller, client) = cluster(&host, Duration::from_secs(60));

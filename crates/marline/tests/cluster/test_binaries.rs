@@ -41,7 +41,7 @@ fn pid(controller: &Controller) -> u32 {
 }
 
 #[test]
-fn a_worker_whose_executors_would_run_every_test_is_refused() {
+fn a_worker_whose_executors_would_run_every_test_is_rejected() {
     let controller = controller();
     let join: [fn(WorkerBuilder, &str) -> _; 2] =
         [|worker, at| worker.join(at).map(drop), |worker, at| worker.run(at)];
@@ -72,7 +72,7 @@ fn executors_of_a_worker_inside_a_test_run_no_other_test() {
 }
 
 #[test]
-fn an_executor_that_begins_at_no_test_says_where_it_should() {
+fn an_executor_that_never_reaches_executor_main_fails_with_that_reason() {
     let (controller, client) = impatient_cluster();
     let worker = Worker::of(program()).executor_test("no such test").quiet();
     let _worker = worker.join(controller.address()).unwrap();

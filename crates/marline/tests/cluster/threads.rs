@@ -5,7 +5,7 @@ use marline::{Budget, Controller, ErrorKind, Program, Worker};
 use std::time::{Duration, Instant};
 
 #[test]
-fn tasks_run_in_other_processes() {
+fn tasks_run_in_the_worker_process() {
     let (controller, client) = cluster();
     let worker = start_worker(&controller, &["threads"]);
     let pid: u32 = client.task("pid").submit(()).unwrap().wait().unwrap();
@@ -18,7 +18,7 @@ fn tasks_run_in_other_processes() {
 }
 
 #[test]
-fn tasks_of_a_killed_worker_run_again_elsewhere() {
+fn tasks_of_a_killed_worker_count_as_lost_and_can_still_be_cancelled() {
     let (controller, client) = cluster();
     let mut first = start_worker(&controller, &["threads"]);
     let naps: Vec<_> =
@@ -42,7 +42,7 @@ fn tasks_of_a_killed_worker_run_again_elsewhere() {
 }
 
 #[test]
-fn a_task_that_kills_its_worker_every_time_fails_after_its_budget() {
+fn a_task_that_always_kills_its_worker_fails_after_its_retries() {
     let (controller, client) = cluster();
     let mut workers: Vec<_> = (0..3).map(|_| start_worker(&controller, &["threads"])).collect();
     let dies = client.task("die").max_retries(Budget::Times(2)).submit::<()>(()).unwrap();
@@ -55,7 +55,7 @@ fn a_task_that_kills_its_worker_every_time_fails_after_its_budget() {
 }
 
 #[test]
-fn an_actor_of_a_killed_worker_starts_again_with_fresh_state() {
+fn an_actor_of_a_killed_worker_restarts_with_fresh_state() {
     let (controller, client) = cluster();
     let mut first = start_worker(&controller, &["threads"]);
     let counter = client.actor("Counter").max_restarts(Budget::Times(1)).create((10_u64,)).unwrap();
@@ -86,7 +86,7 @@ fn an_actor_of_a_killed_worker_starts_again_with_fresh_state() {
 }
 
 #[test]
-fn a_killed_client_takes_its_actors_and_tasks_with_it() {
+fn an_actor_ends_with_its_last_handle() {
     let (controller, client) = cluster();
     let _worker = start_worker(&controller, &["threads"]);
     let counter = client.actor("Counter").create((0_u64,)).unwrap();
@@ -97,7 +97,7 @@ fn a_killed_client_takes_its_actors_and_tasks_with_it() {
 }
 
 #[test]
-fn a_controller_that_is_gone_ends_every_wait() {
+fn a_wait_ends_when_the_controller_is_dropped() {
     let (controller, client) = cluster();
     let _worker = start_worker(&controller, &["threads"]);
     let nap = client.task("nap").submit::<u32>((60_000_u64,)).unwrap();
@@ -109,7 +109,7 @@ fn a_controller_that_is_gone_ends_every_wait() {
 }
 
 #[test]
-fn a_worker_whose_store_makes_no_sense_does_not_start() {
+fn a_worker_with_an_invalid_object_store_does_not_start() {
     let controller = Controller::listen("127.0.0.1:0").unwrap();
     let worker = || Worker::of(Program::new()).threads();
     let small = worker().object_store_memory(1_000).join(controller.address()).err().unwrap();

@@ -291,7 +291,7 @@ mod tests {
     use std::os::unix::net::UnixStream;
 
     #[test]
-    fn a_store_that_is_over_and_stays_the_only_one_is_not_tried_for_ever() {
+    fn a_dead_store_is_tried_a_limited_number_of_times() {
         let (ours, theirs) = UnixStream::pair().unwrap();
         let dead = ObjectStoreHandle::elsewhere(ObjectStoreClient::new(ours));
         drop(theirs);

@@ -155,7 +155,7 @@ mod tests {
     const SOON: Duration = Duration::from_millis(1);
 
     #[test]
-    fn what_came_is_given_once() {
+    fn a_pending_result_is_returned_once() {
         let (tell, mut pending) = Pending::<u32>::with_callback();
         assert_eq!(pending.wait_timeout(SOON).unwrap_err().kind(), ErrorKind::Timeout);
         tell(7);
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn what_never_comes_is_not_taken_for_what_was_taken() {
+    fn a_dropped_callback_makes_its_pending_result_unavailable() {
         let (tell, mut pending) = Pending::<u32>::with_callback();
         drop(tell);
         assert_eq!(pending.wait_timeout(SOON).unwrap_err().kind(), ErrorKind::Unavailable);

@@ -259,7 +259,7 @@ mod tests {
     use std::sync::atomic::AtomicBool;
 
     #[test]
-    fn whoever_pauses_ends_as_soon_as_nobody_is_left() {
+    fn a_pause_ends_when_its_condition_becomes_false() {
         let left = AtomicBool::new(false);
         let go_on = || !left.load(Ordering::Relaxed);
         assert!(pause_while(&go_on, Duration::from_millis(1)));

@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn code_is_sent_once_and_is_there_for_every_task() {
+    fn code_is_sent_once_and_reaches_every_task() {
         let (sent, mut received) = (SentCode::default(), ReceivedCode::default());
         let whole = Payload { code_version: 11, ..Payload::raw("f: return 1") };
         for time in 0..3 {
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_argument_of_a_task_without_code_is_left_alone() {
+    fn the_last_argument_of_a_task_without_code_is_unchanged() {
         let sent = SentCode::default();
         for _ in 0..2 {
             let mut command = task("f", Payload::raw("the last argument"));
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn code_in_the_store_comes_with_every_task() {
+    fn a_reference_to_stored_code_is_sent_with_every_task() {
         let (sent, mut received) = (SentCode::default(), ReceivedCode::default());
         let stored = Payload::default().stored_as(ObjectId::of(TaskId::from_u128(2), 0));
         for _ in 0..2 {

@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn a_command_that_prints_faster_than_it_is_read_is_seen_to_end() {
+    fn one_turn_reads_a_bounded_amount_of_a_commands_output() {
         let (pipe, mut printer) = std::io::pipe().unwrap();
         printer.write_all(&[b'a'; 1024]).unwrap();
         let mut echo = Echo(printer, 0);

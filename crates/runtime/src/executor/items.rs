@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn who_produces_waits_until_there_is_room_and_no_longer() {
+    fn a_producer_waits_until_its_window_has_room_and_no_longer() {
         let (items, room, said) = items(2);
         let producer = {
             let items = items.clone();
@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn of_an_item_that_cannot_be_saved_nothing_stays_in_the_store() {
+    fn an_item_that_cannot_be_saved_leaves_nothing_in_the_store() {
         let store = ObjectStore::new(&StoreOptions::default(), Credentials::new(None));
         let objects = Some(ObjectStoreHandle::here(store.clone()));
         let attempt = AttemptId { task: TaskId::from_u128(1), attempt: Attempt(1) };
@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_for_room_hears_that_it_is_to_stop() {
+    fn stopping_a_stream_cancels_its_waiting_producer() {
         let (items, room, _) = items(1);
         items.yield_item(Value::default()).unwrap();
         let waiting = {

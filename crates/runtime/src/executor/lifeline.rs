@@ -257,7 +257,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_that_is_being_made_is_not_taken_for_one_that_was_left() {
+    fn a_sweep_removes_an_abandoned_draft_and_not_one_in_the_making() {
         let folder = folder().unwrap();
         let (file, draft) = draft(&folder).unwrap();
         crate::cluster_record::list_clusters().unwrap();
@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_free_only_when_everybody_who_shared_it_is_gone() {
+    fn a_lifeline_is_free_when_the_last_process_that_shares_it_is_gone() {
         let lifeline = Lifeline::create().unwrap();
         let path = Path::new(lifeline.path()).to_owned();
         assert_eq!(is_free(&path), Some(false));
@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_taken_away_outside_of_this_users_own_folder() {
+    fn files_outside_of_this_users_own_folder_are_not_removed() {
         let (own, elsewhere) = (folder().unwrap(), tempfile::tempdir_in("/tmp").unwrap());
         let name = format!("{}.life", crate::new_session_id());
         let precious = bait(elsewhere.path(), &name);
@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_is_called_as_a_lifeline_is_taken_away() {
+    fn a_file_that_is_not_named_as_a_lifeline_is_not_removed() {
         let own = folder().unwrap();
         let kept = bait(&own, &format!("precious-{}.life", crate::new_session_id()));
         assert_eq!(is_free(&kept[1]), Some(true));
@@ -328,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_a_lifeline_is_neither_waited_for_nor_taken_away() {
+    fn a_path_that_is_no_lifeline_proves_nothing_and_is_not_removed() {
         let folder = tempfile::tempdir().unwrap();
         let at = |name: &str| folder.path().join(name);
         std::fs::write(at("diary"), "dear diary").unwrap();
@@ -345,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_is_private_or_refused() {
+    fn a_folder_is_made_private_or_rejected() {
         let user = rustix::process::getuid().as_raw();
         let outer = tempfile::tempdir().unwrap();
         let folder = outer.path().join("wide");
@@ -360,13 +360,13 @@ mod tests {
     }
 
     #[test]
-    fn a_new_one_is_written_before_it_is_needed() {
+    fn a_new_lifeline_contains_a_lease_that_is_over() {
         let lifeline = Lifeline::create().unwrap();
         assert_eq!(read_lease_end(lifeline.file()), Some(Time::ZERO));
     }
 
     #[test]
-    fn executors_read_what_the_worker_writes() {
+    fn executors_read_the_lease_that_the_worker_renews() {
         let (lifeline, clock) = (Lifeline::create().unwrap(), Clock::new());
         assert!(is_over(lifeline.file(), &clock), "no lease was granted yet");
         let later = clock.now() + std::time::Duration::from_secs(60);

@@ -330,7 +330,7 @@ mod tests {
     const NONE: [&str; 0] = [];
 
     #[test]
-    fn lines_leave_whole_and_together() {
+    fn lines_are_sent_whole_and_in_batches() {
         let mut rig = Rig::new();
         assert!(rig.lines.is_empty());
         rig.prints("one\ntw");
@@ -342,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_end_is_shown_after_a_while_or_at_the_end() {
+    fn an_unfinished_line_is_shown_after_a_while_or_at_the_end() {
         let mut rig = Rig::new();
         rig.prints("are you sure? ");
         assert_eq!(rig.pass(LINE_TIME / 2), NONE);
@@ -354,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sequence_that_comes_in_parts_commands_no_terminal() {
+    fn an_escape_sequence_that_arrives_in_parts_is_filtered() {
         let mut rig = Rig::new();
         rig.prints("one \x1b]0;ti");
         assert_eq!(rig.pass(LINE_TIME), NONE);
@@ -374,7 +374,7 @@ mod tests {
     }
 
     #[test]
-    fn the_end_of_a_line_that_was_shown_is_not_a_line() {
+    fn the_newline_of_an_already_shown_line_is_no_empty_line() {
         let mut rig = Rig::new();
         rig.prints("slow");
         assert_eq!(rig.pass(LINE_TIME), Vec::<String>::new());
@@ -404,7 +404,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_progress_bar_the_latest_is_shown() {
+    fn only_the_latest_state_of_a_progress_bar_is_shown() {
         let mut rig = Rig::new();
         rig.prints("\r 10%\r 20%\r 30%");
         rig.pass(LINE_TIME);
@@ -426,7 +426,7 @@ mod tests {
     }
 
     #[test]
-    fn too_many_lines_are_dropped_and_counted_and_go_on_after_a_while() {
+    fn excess_lines_are_dropped_and_counted_and_later_lines_are_shown() {
         let mut rig = Rig::new();
         let burst = BURST_LINES as usize;
         rig.prints(&"x\n".repeat(burst + 500));
@@ -444,7 +444,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flood_does_not_hide_the_first_lines_of_whoever_prints_next() {
+    fn a_flood_does_not_hide_the_first_lines_of_the_next_task() {
         let mut rig = Rig::new();
         rig.prints(&"again\n".repeat(20_000));
         rig.take(true);
@@ -456,7 +456,7 @@ mod tests {
     }
 
     #[test]
-    fn that_lines_were_dropped_is_said_though_nothing_follows() {
+    fn dropped_lines_are_reported_even_if_no_line_follows() {
         let mut rig = Rig::new();
         rig.prints(&"x\n".repeat(BURST_LINES as usize + 5));
         let notice = rig.now + NOTICE_TIME;

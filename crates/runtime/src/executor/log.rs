@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn a_log_is_read_from_where_the_reader_was() {
+    fn a_log_is_read_from_the_offset_of_the_reader() {
         let logs = Logs::default();
         logs.push(source(1, 1), StdStream::Out, b"first attempt\n");
         logs.push(source(1, 2), StdStream::Out, b"one\n");
@@ -314,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_follows_a_log_is_waited_for() {
+    fn a_full_log_waits_for_its_reader_for_a_limited_time() {
         let logs = Logs::default();
         let much = vec![b'a'; MAX_UNREAD_BYTES as usize];
         let full = |source, now| {
@@ -344,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_logs_go_when_there_are_too_many() {
+    fn the_oldest_logs_are_dropped_when_there_are_too_many() {
         let logs = Logs::default();
         for task in 0..100 {
             logs.push(source(task, 1), StdStream::Out, &vec![b'a'; MAX_LOG_BYTES]);

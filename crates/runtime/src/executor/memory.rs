@@ -215,13 +215,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_threshold_that_makes_no_sense_is_the_usual_one() {
+    fn an_invalid_threshold_falls_back_to_the_default() {
         assert_eq!([Some("0.5"), Some("2")].map(threshold), [0.5, 2.0]);
         assert_eq!([None, Some("half"), Some("-1"), Some("0")].map(threshold), [0.95; 4]);
     }
 
     #[test]
-    fn both_kinds_of_groups_are_read() {
+    fn both_versions_of_cgroups_are_read() {
         let root = std::env::temp_dir().join(format!("marline-groups-{}", std::process::id()));
         let (first, second) = (root.join("memory/jobs"), root.clone());
         fs::create_dir_all(&first).unwrap();
@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn this_machine_says_what_it_has() {
+    fn the_memory_of_this_machine_and_process_is_read() {
         assert!(machine().is_some_and(|usage| usage.used > 0 && usage.used < usage.limit));
         assert!(resident(std::process::id() as i32) > 0);
     }

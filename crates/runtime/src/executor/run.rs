@@ -633,7 +633,7 @@ mod tests {
     }
 
     #[test]
-    fn a_task_whose_argument_cannot_be_brought_has_not_begun() {
+    fn a_task_whose_argument_cannot_be_read_reports_unavailable_inputs() {
         let (ours, theirs) = UnixStream::pair().unwrap();
         drop(theirs);
         let objects = ObjectStoreHandle::elsewhere(ObjectStoreClient::new(ours));
@@ -695,7 +695,7 @@ mod tests {
     }
 
     #[test]
-    fn an_executor_whose_code_fails_after_its_session_was_lost_ends_instead_of_failing_its_task() {
+    fn an_executor_ends_if_its_code_fails_after_its_session_was_lost() {
         let ended = Arc::new(AtomicBool::new(false));
         let ends = ended.clone();
         let runner =
@@ -734,7 +734,7 @@ mod tests {
     }
 
     #[test]
-    fn a_task_that_is_cancelled_before_it_runs_does_not_run() {
+    fn a_task_that_is_cancelled_before_it_starts_starts_as_cancelled() {
         let running = RunningTasks::default();
         let (early, other) = (TaskId::from_u128(1), TaskId::from_u128(2));
         running.handle_urgent(UrgentMessage::Cancel(early));

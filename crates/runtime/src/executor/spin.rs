@@ -105,7 +105,7 @@ mod tests {
     const NEVER: usize = usize::MAX;
 
     #[test]
-    fn what_comes_soon_is_found_each_time() {
+    fn a_poll_finds_a_result_that_comes_soon_every_time() {
         let (mut spin, mut ticks) = (Spin::default(), Ticks(Instant::now()));
         for _ in 0..100 {
             assert_eq!(look(&mut spin, &mut ticks, 20), (21, true));
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn time_in_vain_is_a_small_part_and_smaller_the_longer_it_is_so() {
+    fn the_pause_after_a_vain_poll_doubles_up_to_a_limit() {
         let (mut spin, mut ticks) = (Spin::default(), Ticks(Instant::now()));
         let mut pause = FIRST_PAUSE;
         for _ in 0..10 {
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_found_is_looked_for_again_soon() {
+    fn a_successful_poll_resets_the_pause() {
         let (mut spin, mut ticks) = (Spin::default(), Ticks(Instant::now()));
         for _ in 0..5 {
             look(&mut spin, &mut ticks, NEVER);

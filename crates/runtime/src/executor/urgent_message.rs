@@ -54,7 +54,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_asked_arrives_as_it_is() {
+    fn urgent_messages_round_trip() {
         let task = TaskId::from_u128(0x0102_0304_0506_0708_090a_0b0c_0d0e_0f10);
         let not_wait = UrgentMessage::DenyWait { task, limit: 1_000 };
         let took = UrgentMessage::ItemsTaken { task, count: u32::MAX };

@@ -328,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn when_patience_is_over_the_last_cause_is_said() {
+    fn a_join_that_gives_up_reports_the_last_cause() {
         let folder = tempfile::tempdir().unwrap();
         let socket = format!("unix:{}", folder.path().join("socket").display());
         // A listener that accepts connections and never answers.
@@ -348,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_get_better_is_not_waited_for() {
+    fn a_join_does_not_retry_a_permanent_error() {
         let long = Duration::from_secs(3600);
         let error = try_to_join("127.0.0.1", long);
         assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");

@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn a_peer_of_this_machine_is_its_user() {
+    fn a_peer_on_this_machine_is_identified_by_its_user() {
         let me = PeerIdentity::User(rustix::process::getuid().as_raw());
         let _guard = io().enter();
         for address in ["127.0.0.1:0", "[::1]:0"] {

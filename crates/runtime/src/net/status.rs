@@ -74,7 +74,7 @@ mod tests {
     use marline_core::error::Failure;
 
     #[test]
-    fn an_error_of_every_kind_comes_back_in_a_status() {
+    fn errors_of_every_kind_round_trip_through_a_status() {
         for kind in ErrorKind::ALL {
             for ran in [Ran::No, Ran::Maybe] {
                 let failure = Failure { class: "KeyError".into(), ..Failure::default() };
@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn codes_are_those_of_the_table() {
+    fn every_error_kind_has_its_status_code() {
         let table = [
             (Code::ResourceExhausted, vec![ErrorKind::Full, ErrorKind::Empty]),
             (Code::DeadlineExceeded, vec![ErrorKind::Timeout]),
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn a_status_without_details_is_the_transports_own() {
+    fn a_status_without_details_is_an_unavailable_transport_error() {
         let error = from_status(Status::unavailable("connection refused"));
         assert_eq!(error, Error::unavailable(Ran::Maybe, "connection refused"));
         let error = from_status(Status::new(Code::NotFound, ""));
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn a_status_with_unreadable_details_is_too_and_says_so() {
+    fn a_status_with_unreadable_details_is_unavailable_with_the_cause() {
         // The second is an error of a kind that this version does not know.
         for details in [vec![0xff; 3], vec![0x08, 99]] {
             let status = Status::with_details(Code::NotFound, "what", details.into());

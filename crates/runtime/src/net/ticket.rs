@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn the_token_itself_is_refused_as_an_older_form() {
+    fn a_plain_token_in_place_of_a_ticket_is_incompatible() {
         assert_eq!(check_at("secret", NOW), Err(ErrorKind::Incompatible));
         let nothing = check(None, &token(), incarnation(1, 1), NOW).unwrap_err();
         assert_eq!(nothing.kind(), ErrorKind::Denied);

@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn a_place_that_is_given_back_is_free() {
+    fn a_dropped_pool_entry_makes_room_for_another() {
         let pool = UnauthenticatedPool::default();
         let mut first = pool.enter(PeerIdentity::User(1));
         for _ in 0..10 * MAX_UNAUTHENTICATED {

@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_sent_arrives_whole_however_often_connections_break_or_change_it() {
+    fn an_upload_arrives_whole_over_broken_and_corrupting_connections() {
         let (large, parts_end) = (bytes(2 * PIECE_BYTES + 12_345), bytes(1_000));
         let parts: [&[u8]; 3] = [b"head", &large, &parts_end];
         let (store, address) = serves(|number, carried, part| {
@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_store_could_hold_and_what_makes_no_sense_is_refused() {
+    fn an_upload_that_is_too_large_or_malformed_is_rejected() {
         let (store, address) = serves(|_, _, _| true);
         let error = send(&address, &token("a"), &[&bytes(LIMIT as usize + 1)]).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Exhausted);
@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_has_another_token_sends_nothing_and_whoever_is_to_stop_stops() {
+    fn an_upload_with_another_token_sends_nothing_and_stops_on_request() {
         let (store, address) = serves(|_, _, _| true);
         let (layout, parts) = (Layout::of([10]).unwrap(), [&b"0123456789"[..]]);
         let guess = token("a guess");
@@ -323,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_puts_is_dropped_and_what_is_kept_stays() {
+    fn an_upload_is_dropped_unless_the_cluster_retains_it() {
         let (store, _) = serves(|_, _, _| true);
         let fill = || {
             let layout = Layout::of([1_000]).unwrap();

@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn the_file_has_the_last_events_of_each_machine() {
+    fn an_event_dump_has_the_last_events_of_each_state_machine() {
         let node = node();
         let text = dump(&node);
         let machines: Vec<&str> =

@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_link_has_no_room_for_is_dropped_and_counted() {
+    fn output_that_a_full_link_cannot_take_is_dropped_and_counted() {
         let mut link = connected();
         let mut on_the_way = OutputInFlight::default();
         let mut send = |link: &mut Link<Message>, text: &str, bytes: usize| {
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_link_had_no_room_for_is_told_when_nothing_follows() {
+    fn dropped_output_is_reported_when_the_link_is_empty_again() {
         let (mut link, mut on_the_way) = (connected(), OutputInFlight::default());
         for _ in 0..2 {
             let mut message = message("sent");
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn a_client_that_does_not_look_is_told_how_much_it_missed() {
+    fn a_client_that_reads_late_gets_the_count_of_missed_lines() {
         let (mut output_sender, output_receiver) = OutputSender::new();
         for _ in 0..MAX_WAITING {
             output_sender.show(show("seen"));
@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn a_client_is_told_how_much_it_missed_at_the_very_end() {
+    fn a_client_gets_the_count_of_missed_lines_at_the_end_of_the_output() {
         let (mut output_sender, output_receiver) = OutputSender::new();
         for _ in 0..MAX_WAITING + 2 {
             output_sender.show(show("a\nb"));

@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wait_is_woken_when_enough_has_ended_and_leaves_nothing_behind() {
+    fn a_wait_is_woken_when_enough_tasks_have_ended_and_leaves_nothing_behind() {
         let (node, ids) = node_with_tasks(3);
         let wait = node.wait(&ids, 2).unwrap().expect("nothing has ended");
         let one = node.wait(&ids[..1], 1).unwrap().expect("nothing has ended");
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wait_that_is_dropped_is_forgotten_and_a_node_that_closes_wakes_all() {
+    fn a_dropped_wait_is_forgotten_and_a_closing_node_wakes_all_waits() {
         let (node, ids) = node_with_tasks(2);
         drop(node.wait(&ids, 1).unwrap());
         assert_eq!(kept(&node), (0, 0));
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn waits_beyond_the_limit_are_exhausted_and_name_it() {
+    fn a_wait_beyond_the_limit_fails_as_exhausted_and_names_the_limit() {
         let (node, ids) = node_with_tasks(1);
         let waits: Vec<_> = (0..MAX_WAITS).map(|_| node.wait(&ids, 1).unwrap()).collect();
         let error = node.wait(&ids, 1).err().expect("there is no room");
@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn tasks_that_are_waited_for_beyond_the_limit_are_exhausted_and_name_it() {
+    fn a_wait_for_too_many_tasks_fails_as_exhausted_and_names_the_limit() {
         let (node, ids) = node_with_tasks(1_000);
         let waits: Vec<_> =
             (0..MAX_WAITED_TASKS / 1_000).map(|_| node.wait(&ids, 1).unwrap()).collect();

@@ -58,7 +58,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_come_is_tried_for_longer_than_a_lease_and_not_often() {
+    fn failures_are_retried_rarely_and_for_more_than_two_leases() {
         let mut tries = Backoff::default();
         let (times, time) = tried(&mut tries, Time::ZERO);
         assert!(time > 2 * LeaseTerms::default().lease, "{time:?}");
@@ -67,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_gets_some_of_it_begins_to_count_anew() {
+    fn progress_resets_the_backoff() {
         let mut tries = Backoff::default();
         let (_, time) = tried(&mut tries, Time::ZERO);
         tries.progressed();

@@ -100,7 +100,7 @@ mod tests {
     use marline_core::id::TaskId;
 
     #[test]
-    fn of_two_with_the_same_name_the_later_has_it() {
+    fn an_object_names_the_blob_that_was_named_last() {
         let arena = Arena::default();
         let mut bodies = BlobIndex::new(arena.clone());
         let [first, second, other] = [1, 2, 3].map(BlobId);
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn a_body_is_small() {
+    fn a_blob_entry_takes_at_most_24_bytes() {
         assert!(size_of::<(BlobId, BlobEntry)>() <= 24, "{}", size_of::<(BlobId, BlobEntry)>());
     }
 }

@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_thread_for_the_disk_those_who_wait_are_told_and_the_next_tries_again() {
+    fn a_store_without_a_disk_thread_fails_requests_and_tries_again() {
         let folder = tempfile::tempdir().unwrap();
         let store = store(folder.path());
         let starts =
@@ -300,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_dropped_on_the_disk_is_seen_to_by_its_thread_alone() {
+    fn a_spilled_blob_is_discarded_by_the_disk_thread_alone() {
         let folder = tempfile::tempdir().unwrap();
         let store = store(folder.path());
         make(&store, 1).unwrap();
@@ -322,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_the_disk_does_not_give_back_is_lost() {
+    fn a_load_fails_as_exhausted_without_memory_and_as_internal_otherwise() {
         let none_left = || io::Error::from(io::ErrorKind::OutOfMemory);
         assert_eq!(unreadable(&SpillError::NoMemory(none_left())).kind(), ErrorKind::Exhausted);
         for lost in [SpillError::Corrupt, SpillError::Disk(io::ErrorKind::Other.into())] {
@@ -331,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_read_does_not_wait_for_what_is_written() {
+    fn the_disk_queue_serves_reads_and_discards_before_writes() {
         let folder = tempfile::tempdir().unwrap();
         let (spill, todo) = (SpillFiles::new(folder.path(), 1 << 30), DiskQueue::default());
         let arena = marline_objects::Arena::default();

@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_said_counts_and_the_rest_is_as_usual() {
+    fn given_options_are_used_and_the_others_have_defaults() {
         let usual = StoreOptions::default();
         assert!(usual.limit >= LEAST_BYTES && usual.spill.is_some(), "{usual:?}");
         let folder = std::env::temp_dir();
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_no_sense_is_refused_by_its_name() {
+    fn invalid_options_are_rejected_by_name() {
         let error = options(Some(MIN_STORE_BYTES - 1), Some("")).unwrap_err();
         let words =
             "the limit is 1048575: a store of large values takes 1048576 bytes (1 MiB) at least";

@@ -392,7 +392,7 @@ mod tests {
     }
 
     #[test]
-    fn who_ends_while_what_it_asked_for_is_looked_for_is_seen_off_afterwards() {
+    fn a_process_that_ends_while_its_request_is_read_leaves_no_pin() {
         let store = store();
         let ((mut maker, _), (mut reader, process)) = (peer(&store), peer(&store));
         let object = ObjectId::of(TaskId::from_u128(7), 0);
@@ -418,7 +418,7 @@ mod tests {
     }
 
     #[test]
-    fn room_that_was_given_and_let_go_of_is_free_however_often_that_is_said() {
+    fn granted_room_is_freed_once_however_often_it_is_released() {
         let store = store();
         let (mut mine, process) = peer(&store);
         for number in 1..=3 {

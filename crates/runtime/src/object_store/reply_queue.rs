@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn what_there_is_no_room_for_is_said_later_and_in_order() {
+    fn replies_wait_in_order_while_the_socket_is_full() {
         let (mut outgoing, mut theirs) = pair();
         let word = |number: u32| BytesMut::from(&number.to_be_bytes()[..]);
         let (mut count, mut flushes) = (0, 0);
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn who_never_reads_is_told_only_so_much() {
+    fn the_replies_to_a_process_that_never_reads_are_bounded() {
         let (mut outgoing, _theirs) = pair();
         let word = || BytesMut::from(&vec![0; 1 << 20][..]);
         let sent = (0..100).take_while(|_| outgoing.send(word(), None).is_ok()).count();

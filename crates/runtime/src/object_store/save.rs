@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_keeps_is_erased_with_its_data() {
+    fn a_saved_file_is_erased_with_its_unretained_blob_or_on_order() {
         let folder = tempfile::tempdir().unwrap();
         let store = store(folder.path());
         make(&store, object(1), 1);
@@ -300,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn what_another_node_saved_meanwhile_is_not_erased_by_who_made_it_first() {
+    fn a_store_does_not_erase_a_file_that_another_store_saved_after_it() {
         let folder = tempfile::tempdir().unwrap();
         let (first, second) = (store(folder.path()), store(folder.path()));
         for (number, byte) in [(1, 1), (2, 2)] {
@@ -315,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_saved_late_does_not_make_the_late_one_its_maker() {
+    fn a_store_that_saves_after_another_does_not_own_the_file() {
         let folder = tempfile::tempdir().unwrap();
         let (late, kept) = (store(folder.path()), store(folder.path()));
         for (number, byte) in [(1, 1), (2, 2)] {
@@ -330,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_waits_until_something_is_erased() {
+    fn disown_and_erase_return_before_the_file_is_erased() {
         let folder = tempfile::tempdir().unwrap();
         let store = store(folder.path());
         let starts = |start| store.enter(|state, _| state.saving.erasing.start = start);
@@ -347,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_of_a_session_that_is_over_is_left_for_who_does_its_work() {
+    fn the_end_of_a_session_erases_no_saved_files() {
         let folder = tempfile::tempdir().unwrap();
         let store = store(folder.path());
         make(&store, object(1), 1);
@@ -357,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_begun_in_a_session_that_is_over_is_not_saved_any_more() {
+    fn a_save_that_began_in_an_ended_session_does_not_go_on() {
         let mut saving = DurableSaves::new(Durability::Nowhere);
         assert_eq!(saving.begins(object(1)), None);
         assert!(saving.goes_on(object(1)));

@@ -486,7 +486,7 @@ mod tests {
     }
 
     #[test]
-    fn who_makes_many_values_in_a_row_has_room_for_the_next_until_it_pauses() {
+    fn a_process_that_writes_many_values_allocates_ahead_until_it_pauses() {
         const LIMIT: u64 = 8 << 20;
         let options = StoreOptions { limit: LIMIT, spill: None, ..StoreOptions::default() };
         let store = ObjectStore::new(&options, Credentials::new(None));
@@ -541,7 +541,7 @@ mod tests {
     }
 
     #[test]
-    fn values_that_grow_do_not_leave_their_segments_behind_in_those_who_read_them() {
+    fn growing_values_leave_no_old_segments_mapped() {
         let options = StoreOptions { limit: 1 << 30, spill: None, ..StoreOptions::default() };
         let store = ObjectStore::with(&options, Credentials::new(None), Arena::new(4096));
         let (ours, theirs) = UnixStream::pair().unwrap();

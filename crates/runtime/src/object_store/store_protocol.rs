@@ -262,7 +262,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn everything_comes_back_as_it_was_said() {
+    fn requests_and_replies_round_trip() {
         let object = ObjectId::of(TaskId::from_u128(7), 3);
         let asks = [
             StoreRequest::Create { number: 1, bytes: 1 << 40, ahead: false },

@@ -53,7 +53,7 @@ fn until(what: &str, is_so: impl Fn() -> bool) {
 }
 
 #[test]
-fn who_asks_for_very_many_values_before_it_reads_any_answer_gets_all_of_them() {
+fn a_process_that_requests_many_values_before_it_reads_gets_all() {
     let store = store(10 << 20);
     fill(&store, object(1), BYTES);
     let objects = ObjectStoreHandle::elsewhere(other(&store));
@@ -68,7 +68,7 @@ fn who_asks_for_very_many_values_before_it_reads_any_answer_gets_all_of_them() {
 }
 
 #[test]
-fn a_fork_may_go_on_reading_whatever_store_its_process_reads() {
+fn a_fork_keeps_the_pins_of_its_process_in_every_store() {
     let stores = [store(1 << 20), store(1 << 20)];
     let remote = other(&stores[1]);
     let known = forks::StoreRegistry::default();
@@ -90,7 +90,7 @@ fn a_fork_may_go_on_reading_whatever_store_its_process_reads() {
 }
 
 #[test]
-fn what_is_given_to_who_no_longer_looks_is_free_again() {
+fn a_pin_or_room_that_no_thread_waits_for_any_more_is_freed() {
     let store = store(1 << 20);
     fill(&store, object(1), BYTES);
     // The pin is granted, and no thread takes it.
@@ -107,7 +107,7 @@ fn what_is_given_to_who_no_longer_looks_is_free_again() {
 }
 
 #[test]
-fn room_that_another_process_waits_for_no_longer_is_given_to_others() {
+fn room_that_a_process_no_longer_waits_for_goes_to_others() {
     let store = store(1 << 20);
     fill(&store, object(1), BYTES);
     let (remote, large) = (other(&store), vec![7; 900_000]);
@@ -120,7 +120,7 @@ fn room_that_another_process_waits_for_no_longer_is_given_to_others() {
 }
 
 #[test]
-fn what_came_to_another_process_and_was_not_looked_at_is_not_read() {
+fn a_pin_in_a_reply_that_no_thread_took_is_released() {
     let store = store(1 << 20);
     fill(&store, object(1), BYTES);
     let objects = ObjectStoreHandle::elsewhere(other(&store));
@@ -133,7 +133,7 @@ fn what_came_to_another_process_and_was_not_looked_at_is_not_read() {
 }
 
 #[test]
-fn however_requests_and_their_ends_meet_nothing_is_lost_or_taken_back_twice() {
+fn racing_requests_and_cancels_neither_leak_nor_free_twice() {
     let store = store(2 << 20);
     fill(&store, object(1), BYTES);
     let objects = ObjectStoreHandle::elsewhere(other(&store));

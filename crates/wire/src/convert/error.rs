@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_gone_travels() {
+    fn errors_with_a_gone_referent_or_out_of_memory_round_trip() {
         let actor = Referent::Actor(ActorId::from_u128(7));
         for thing in [Referent::Object(ObjectId::of(TaskId::from_u128(7), 1)), actor] {
             let error = Error::gone(thing, "it is gone").passed_on();
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_of_every_kind_comes_back_in_a_message_and_by_itself() {
+    fn errors_of_every_kind_round_trip_in_a_message_and_alone() {
         for kind in ErrorKind::ALL {
             for ran in [Ran::No, Ran::Maybe] {
                 let error =
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn malformed_errors_are_refused_by_name() {
+    fn malformed_errors_are_rejected_by_name() {
         let refused = |wire: v1::Error| Error::try_from(wire).unwrap_err().message().to_owned();
         assert_eq!(refused(v1::Error::default()), "Error.kind is missing");
         let unknown = v1::Error { kind: 21, ..Default::default() };
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_that_are_no_error_are_refused() {
+    fn bytes_that_are_no_error_are_rejected() {
         let words = decode_error(&[0xff; 3]).unwrap_err().message().to_owned();
         assert!(words.starts_with("invalid error"), "{words}");
     }

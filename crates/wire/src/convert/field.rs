@@ -79,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn waits_round_up_and_nothing_overflows() {
+    fn waits_round_up_to_milliseconds_and_durations_never_overflow() {
         assert_eq!(millis(Duration::ZERO), 0);
         assert_eq!(millis(Duration::from_nanos(1)), 1);
         assert_eq!(millis(Duration::from_millis(100)), 100);

@@ -145,7 +145,7 @@ mod tests {
     use prost::Message;
 
     #[test]
-    fn requests_to_join_come_back() {
+    fn join_requests_round_trip() {
         for role in [Role::Client, sample::worker_role(), Role::Worker(WorkerInfo::default())] {
             let join = Join::new(sample::session().id, 7, role, Some(sample::process()));
             let bytes = encode_join(join.clone()).encode_to_vec();
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_come_back() {
+    fn join_replies_round_trip() {
         for terms in [LeaseTerms::default(), LeaseTerms::FOREVER] {
             let joined = sample::joined(terms);
             let bytes = encode_joined(joined.clone()).encode_to_vec();
@@ -165,14 +165,14 @@ mod tests {
     }
 
     #[test]
-    fn a_holder_never_believes_in_a_longer_lease_than_was_granted() {
+    fn a_lease_is_never_decoded_as_longer_than_it_was_granted() {
         let lease = Duration::from_micros(1_999);
         let wire = encode_joined(sample::joined(LeaseTerms { lease, ..LeaseTerms::default() }));
         assert_eq!(decode_joined(wire).unwrap().terms.lease, Duration::from_millis(1));
     }
 
     #[test]
-    fn malformed_requests_are_refused_by_name() {
+    fn malformed_join_requests_are_rejected_by_name() {
         let wire = || encode_join(Join::new(sample::session().id, 1, sample::worker_role(), None));
         let worker = |change: fn(&mut v1::WorkerRole)| match wire().role {
             Some(join_request::Role::Worker(mut worker)) => {
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn malformed_answers_are_refused_by_name() {
+    fn malformed_join_replies_are_rejected_by_name() {
         let wire = || encode_joined(sample::joined(LeaseTerms::default()));
         for (wire, field) in [
             (v1::JoinReply { session: None, ..wire() }, "JoinReply.session is missing"),

@@ -167,7 +167,7 @@ mod tests {
     use bytes::Bytes;
 
     #[test]
-    fn the_bytes_of_a_payload_move_over_without_a_copy() {
+    fn the_bytes_of_a_payload_are_converted_without_a_copy() {
         let (inline, buffer) = (Bytes::from(vec![7; 100]), Bytes::from(vec![8; 100]));
         let (at, buffer_at) = (inline.as_ptr(), buffer.as_ptr());
         let payload = Payload { inline, buffers: vec![buffer], ..Payload::default() };
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn every_encoding_comes_back() {
+    fn every_encoding_round_trips() {
         for encoding in [Encoding::MessagePack, Encoding::Pickle5, Encoding::Raw] {
             let payload = Payload { encoding, code_version: 13, ..Payload::default() };
             assert_eq!(Payload::try_from(v1::Payload::from(payload.clone())).unwrap(), payload);

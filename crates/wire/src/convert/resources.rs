@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn negative_and_absurd_amounts_are_refused_by_name() {
+    fn negative_and_absurd_amounts_are_rejected_by_name() {
         let words = refused(v1::Resources { cpu: -1, ..Default::default() });
         assert_eq!(words, "Resources.cpu is -1 ten-thousandths; expected 0 to 42949672950000");
         let words = refused(v1::Resources { gpu: i64::MAX, ..Default::default() });
@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn the_most_that_can_be_asked_for_comes_back() {
+    fn the_largest_amounts_round_trip() {
         let most = Resources::cpus(u32::MAX).with_memory(u64::MAX).with_custom("x", MAX_AMOUNT);
         assert_eq!(Resources::try_from(v1::Resources::from(most.clone())).unwrap(), most);
     }

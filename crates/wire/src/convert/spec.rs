@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn options_come_back() {
+    fn options_round_trip() {
         for options in [TaskOptions::default(), sample::task_options()] {
             let wire = v1::TaskOptions::from(options.clone());
             assert_eq!(TaskOptions::try_from(wire).unwrap(), options);
@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_absent_has_its_default() {
+    fn absent_options_have_their_defaults() {
         let options = TaskOptions::try_from(v1::TaskOptions::default()).unwrap();
         assert_eq!(options, TaskOptions::default());
         assert_eq!(options.resources, Resources::one_cpu());
@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_zero_is_not_absent() {
+    fn an_option_of_zero_is_not_absent() {
         let nothing = Some(Resources::default().into());
         let wire = v1::TaskOptions {
             resources: nothing,
@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn malformed_options_are_refused_by_name() {
+    fn malformed_options_are_rejected_by_name() {
         let unset = Some(v1::Budget { kind: None });
         let refused = v1::TaskOptions { max_retries: unset, ..Default::default() };
         let refused = words(TaskOptions::try_from(refused));
@@ -340,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn malformed_specs_are_refused_by_name() {
+    fn malformed_specs_are_rejected_by_name() {
         let task = || v1::TaskSpec::from(Arc::new(sample::task_spec()));
         let actor = || v1::ActorSpec::from(Arc::new(sample::actor_spec()));
         let short = || bytes::Bytes::from_static(b"short");

@@ -48,7 +48,7 @@ fn refused(frame: v1::Frame, direction: Direction, words: &str) {
 }
 
 #[test]
-fn every_message_comes_back() {
+fn every_message_round_trips() {
     for message in sample::messages() {
         let frame = sample::data(message.clone());
         assert_eq!(travels(frame.clone(), sample::direction(&message)).unwrap(), frame);
@@ -56,7 +56,7 @@ fn every_message_comes_back() {
 }
 
 #[test]
-fn every_other_frame_comes_back_in_every_direction() {
+fn every_frame_without_data_round_trips_in_every_direction() {
     for frame in sample::frames_without_data() {
         for direction in DIRECTIONS {
             assert_eq!(travels(frame.clone(), direction).unwrap(), frame);
@@ -105,7 +105,7 @@ fn every_message_of_the_protocol_has_a_sample() {
 }
 
 #[test]
-fn what_belongs_to_another_direction_is_refused_by_name() {
+fn messages_of_another_direction_are_rejected_by_name() {
     for message in sample::messages() {
         for direction in DIRECTIONS {
             let travelled = travels(sample::data(message.clone()), direction);
@@ -134,7 +134,7 @@ fn what_belongs_to_another_direction_is_refused_by_name() {
 }
 
 #[test]
-fn the_end_of_a_session_is_told_to_whoever_listens() {
+fn the_end_of_a_session_is_decoded_for_clients_and_workers() {
     let session = sample::session();
     let to_client = Message::ToClient(ToClient::SessionEnded { session });
     let to_worker = Message::ToWorker(ToWorker::SessionEnded { session });
@@ -147,7 +147,7 @@ fn the_end_of_a_session_is_told_to_whoever_listens() {
 }
 
 #[test]
-fn malformed_frames_are_refused_by_name() {
+fn malformed_frames_are_rejected_by_name() {
     use v1::frame::Kind;
     let short = Some(v1::Session { id: Bytes::from_static(b"id"), epoch: 1 });
     let session = Some(v1::Session::from(sample::session()));
@@ -186,7 +186,7 @@ fn a_connection_begins_with_attach() {
 }
 
 #[test]
-fn malformed_messages_of_clients_are_refused_by_name() {
+fn malformed_messages_of_clients_are_rejected_by_name() {
     let object = || Some(v1::ObjectId::from(sample::object()));
     let short = Bytes::from_static(b"id");
     let bare = v1::Value { payload: None, contains: Vec::new() };
@@ -227,7 +227,7 @@ fn malformed_messages_of_clients_are_refused_by_name() {
 }
 
 #[test]
-fn malformed_messages_to_clients_are_refused_by_name() {
+fn malformed_messages_to_clients_are_rejected_by_name() {
     let id = || Bytes::from(vec![1; 16]);
     let object = || Some(v1::ObjectId::from(sample::object()));
     let ready = |ready| v1::ActorChanged {
@@ -302,7 +302,7 @@ fn malformed_messages_to_clients_are_refused_by_name() {
 }
 
 #[test]
-fn malformed_messages_of_workers_are_refused_by_name() {
+fn malformed_messages_of_workers_are_rejected_by_name() {
     let attempt = || Some(v1::Try::from(sample::attempt()));
     let instance = || Some(v1::Instance::from(sample::instance()));
     let session = || Some(v1::Session::from(sample::session()));
@@ -414,7 +414,7 @@ fn malformed_messages_of_workers_are_refused_by_name() {
 }
 
 #[test]
-fn malformed_messages_to_workers_are_refused_by_name() {
+fn malformed_messages_to_workers_are_rejected_by_name() {
     let spec = || Some(v1::TaskSpec::from(std::sync::Arc::new(sample::task_spec())));
     let actor = || Some(v1::ActorSpec::from(std::sync::Arc::new(sample::actor_spec())));
     let assign = || v1::AssignTask { spec: spec(), ..Default::default() };
@@ -472,7 +472,7 @@ fn malformed_messages_to_workers_are_refused_by_name() {
 }
 
 #[test]
-fn malformed_messages_between_callers_and_hosts_are_refused_by_name() {
+fn malformed_messages_between_callers_and_hosts_are_rejected_by_name() {
     let spec = || Some(v1::TaskSpec::from(std::sync::Arc::new(sample::task_spec())));
     let attempt = || Some(v1::Try::from(sample::attempt()));
     let values = vec![v1::Value::default()];

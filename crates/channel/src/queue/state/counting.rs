@@ -63,7 +63,7 @@ impl<T> State<T> {
 
 #[cfg(all(test, not(feature = "metrics")))]
 #[test]
-fn without_metrics_nothing_is_counted() {
+fn without_the_metrics_feature_all_totals_stay_zero() {
     let (tx, rx) = crate::conflated();
     (0..3).for_each(|value| assert!(tx.try_send(value).is_ok()));
     rx.try_recv().unwrap();

@@ -13,7 +13,7 @@ fn batch(values: impl IntoIterator<Item = u32>) -> VecDeque<u32> {
 // ---- send_all ----------------------------------------------------------------------------------
 
 #[test]
-fn send_all_sends_front_first_and_counts() {
+fn send_all_sends_in_order_and_returns_the_count() {
     let (tx, rx) = unbounded();
     let mut values = batch(0..100);
     assert_eq!(tx.send_all(&mut values).wait(), Ok(100));
@@ -22,7 +22,7 @@ fn send_all_sends_front_first_and_counts() {
 }
 
 #[test]
-fn send_all_waits_for_room_as_often_as_it_takes() {
+fn send_all_waits_for_room_until_every_value_is_sent() {
     let (tx, rx) = bounded(2);
     let mut values = batch(1..=6);
     let mut op = pin!(tx.send_all(&mut values));
@@ -37,7 +37,7 @@ fn send_all_waits_for_room_as_often_as_it_takes() {
 }
 
 #[test]
-fn send_all_goes_value_by_value_through_a_rendezvous() {
+fn send_all_on_a_rendezvous_sends_one_value_at_a_time() {
     let (tx, rx) = rendezvous();
     let mut values = batch(1..=3);
     let mut op = pin!(tx.send_all(&mut values));
@@ -60,7 +60,7 @@ fn send_all_serves_every_parked_receive() {
 }
 
 #[test]
-fn send_all_of_nothing_is_done_at_once() {
+fn send_all_of_an_empty_batch_ends_at_once() {
     for (name, make) in queues() {
         let (tx, _rx) = make().build().unwrap();
         assert_eq!(tx.send_all(&mut batch([])).wait(), Ok(0), "{name}");
@@ -68,7 +68,7 @@ fn send_all_of_nothing_is_done_at_once() {
 }
 
 #[test]
-fn send_all_that_finds_the_channel_closed_leaves_everything() {
+fn send_all_to_a_closed_channel_leaves_every_value_in_the_batch() {
     for (name, make) in queues() {
         let (tx, _rx) = make().build().unwrap();
         tx.close_channel();
@@ -79,7 +79,7 @@ fn send_all_that_finds_the_channel_closed_leaves_everything() {
 }
 
 #[test]
-fn send_all_closed_half_way_keeps_what_was_not_sent() {
+fn send_all_ended_by_a_close_leaves_unsent_values_in_the_batch() {
     let (tx, rx) = bounded(2);
     let mut values = batch(1..=5);
     {
@@ -93,7 +93,7 @@ fn send_all_closed_half_way_keeps_what_was_not_sent() {
 }
 
 #[test]
-fn send_all_dropped_half_way_keeps_what_was_not_sent() {
+fn a_dropped_send_all_leaves_unsent_values_in_the_batch() {
     let (tx, rx) = bounded(2);
     let mut values = batch(1..=5);
     {
@@ -106,7 +106,7 @@ fn send_all_dropped_half_way_keeps_what_was_not_sent() {
 }
 
 #[test]
-fn send_all_counts_what_the_policy_discards_as_sent() {
+fn send_all_counts_discarded_values_as_sent() {
     for (name, make) in queues().into_iter().skip(3) {
         let (tx, rx) = make().build().unwrap();
         let mut values = batch(1..=4);
@@ -124,7 +124,7 @@ fn send_all_counts_what_the_policy_discards_as_sent() {
 // ---- recv_many ---------------------------------------------------------------------------------
 
 #[test]
-fn recv_many_takes_what_is_there_up_to_its_limit() {
+fn recv_many_takes_the_values_inside_up_to_its_limit() {
     let (tx, rx) = unbounded();
     send_each(&tx, 0..100);
     let mut values = vec![];
@@ -134,7 +134,7 @@ fn recv_many_takes_what_is_there_up_to_its_limit() {
 }
 
 #[test]
-fn recv_many_of_at_most_none_is_done_at_once() {
+fn recv_many_with_a_limit_of_zero_ends_at_once() {
     for (name, make) in queues::<u32>() {
         let (tx, rx) = make().build().unwrap();
         put_inside(&tx, &rx, 1);
@@ -158,7 +158,7 @@ fn recv_many_waits_for_the_first_value() {
 }
 
 #[test]
-fn recv_many_lets_parked_senders_in_and_takes_their_values() {
+fn recv_many_takes_the_values_of_parked_sends_too() {
     let (tx, rx) = bounded(2);
     send_each(&tx, 1..=2);
     let mut sends: Vec<_> = (3..=5).map(|n| Box::pin(tx.send(n))).collect();
@@ -181,7 +181,7 @@ fn recv_many_on_a_rendezvous_takes_one_value_at_a_time() {
 }
 
 #[test]
-fn recv_many_drains_a_closed_channel_then_says_so() {
+fn recv_many_drains_a_closed_channel_then_fails_with_closed() {
     for (name, make) in queues() {
         let (tx, rx) = make().build().unwrap();
         put_inside(&tx, &rx, 1);
@@ -194,7 +194,7 @@ fn recv_many_drains_a_closed_channel_then_says_so() {
 }
 
 #[test]
-fn recv_many_closed_while_it_waits_ends() {
+fn a_close_ends_a_parked_recv_many() {
     let (tx, rx) = unbounded::<u32>();
     let mut values = vec![];
     let mut op = pin!(rx.recv_many(&mut values, 10));

@@ -32,12 +32,12 @@ fn the_capacity_is_rounded_up_to_a_power_of_two() {
 
 #[test]
 #[should_panic(expected = "broadcast(0): the capacity must be from 1")]
-fn a_broadcast_without_room_is_refused() {
+fn a_broadcast_of_capacity_zero_panics() {
     broadcast::<u32>(0);
 }
 
 #[test]
-fn a_receiver_that_falls_behind_is_told_how_much_it_missed_and_goes_on() {
+fn a_lagging_receiver_fails_with_lagged_then_gets_the_values_left() {
     let (tx, mut rx) = broadcast(4);
     for value in 0..10 {
         tx.send(value).unwrap();
@@ -48,7 +48,7 @@ fn a_receiver_that_falls_behind_is_told_how_much_it_missed_and_goes_on() {
 }
 
 #[test]
-fn a_receive_says_that_it_lagged_like_a_try() {
+fn recv_fails_with_lagged_like_try_recv() {
     let (tx, mut rx) = broadcast(1);
     for value in 0..3 {
         tx.send(value).unwrap();
@@ -85,7 +85,7 @@ fn a_new_receiver_starts_at_the_next_value() {
 }
 
 #[test]
-fn a_broadcast_without_receivers_gives_the_value_back_until_somebody_subscribes() {
+fn a_broadcast_without_receivers_gives_values_back_until_one_subscribes() {
     let (tx, rx) = broadcast(2);
     drop(rx);
     let error = tx.send(1).unwrap_err();
@@ -97,7 +97,7 @@ fn a_broadcast_without_receivers_gives_the_value_back_until_somebody_subscribes(
 }
 
 #[test]
-fn receivers_get_what_is_left_after_the_last_sender_went() {
+fn receivers_drain_a_broadcast_after_its_last_sender_is_dropped() {
     let (tx, mut rx) = broadcast(2);
     let other = tx.clone();
     tx.send(1).unwrap();
@@ -110,7 +110,7 @@ fn receivers_get_what_is_left_after_the_last_sender_went() {
 }
 
 #[test]
-fn a_lagging_receiver_of_a_closed_broadcast_still_gets_what_is_kept() {
+fn a_lagging_receiver_of_a_closed_broadcast_still_gets_the_values_left() {
     let (tx, mut rx) = broadcast(2);
     for value in 0..5 {
         tx.send(value).unwrap();
@@ -135,7 +135,7 @@ fn close_channel_ends_every_parked_receive() {
 }
 
 #[test]
-fn subscribing_to_a_closed_broadcast_ends_at_once() {
+fn a_receiver_subscribed_after_the_close_fails_with_closed() {
     let (tx, _rx) = broadcast::<u32>(2);
     tx.send(1).unwrap();
     tx.close_channel();
@@ -175,7 +175,7 @@ fn blocking_receivers_get_every_value() {
 }
 
 #[test]
-fn values_are_let_go_when_everybody_has_seen_them() {
+fn a_value_is_dropped_once_every_receiver_has_seen_it() {
     static ALIVE: AtomicUsize = AtomicUsize::new(0);
     struct Counted;
     impl Counted {
@@ -225,7 +225,7 @@ fn the_last_receiver_to_see_a_value_gets_it_without_a_clone() {
 }
 
 #[test]
-fn a_dropped_receive_keeps_its_receivers_place() {
+fn a_receiver_misses_no_value_after_a_dropped_receive() {
     let (tx, mut rx) = broadcast(2);
     park(pin!(rx.recv()));
     tx.send(1).unwrap();

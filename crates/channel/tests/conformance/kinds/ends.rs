@@ -20,7 +20,7 @@ fn each_queue(check: impl Fn(&'static str, Sender<u32>, Receiver<u32>)) {
 // ---- closing -----------------------------------------------------------------------------------
 
 #[test]
-fn the_last_sender_closes_and_receivers_drain() {
+fn dropping_the_last_sender_closes_the_channel_and_receivers_drain_it() {
     each_queue(|name, tx, rx| {
         put_inside(&tx, &rx, 1);
         let other = tx.clone();
@@ -34,7 +34,7 @@ fn the_last_sender_closes_and_receivers_drain() {
 }
 
 #[test]
-fn the_last_receiver_closes_and_sends_come_back() {
+fn dropping_the_last_receiver_closes_and_sends_give_their_values_back() {
     each_queue(|name, tx, rx| {
         let other = rx.clone();
         drop(rx);
@@ -47,7 +47,7 @@ fn the_last_receiver_closes_and_sends_come_back() {
 }
 
 #[test]
-fn the_last_receiver_hands_what_is_inside_to_on_drop() {
+fn releasing_the_last_receiver_passes_the_values_inside_to_on_drop() {
     for (name, make) in queues() {
         let dropped = Log::new();
         let log = dropped.clone();
@@ -63,7 +63,7 @@ fn the_last_receiver_hands_what_is_inside_to_on_drop() {
 }
 
 #[test]
-fn close_channel_closes_for_everybody_and_keeps_what_is_inside() {
+fn close_channel_closes_for_every_end_and_keeps_the_values_inside() {
     each_queue(|name, tx, rx| {
         put_inside(&tx, &rx, 1);
         let (more_tx, more_rx) = (tx.clone(), rx.clone());
@@ -76,7 +76,7 @@ fn close_channel_closes_for_everybody_and_keeps_what_is_inside() {
 }
 
 #[test]
-fn close_channel_says_who_closed_it() {
+fn only_the_first_close_channel_returns_true() {
     each_queue(|name, tx, rx| {
         let closed = [tx.close_channel(), tx.close_channel(), rx.close_channel()];
         assert_eq!(closed, [true, false, false], "{name}");
@@ -84,7 +84,7 @@ fn close_channel_says_who_closed_it() {
 }
 
 #[test]
-fn close_channel_on_an_end_that_was_let_go_still_closes() {
+fn close_channel_on_a_released_end_still_closes() {
     each_queue(|name, tx, rx| {
         let _other = tx.clone();
         tx.close();
@@ -94,7 +94,7 @@ fn close_channel_on_an_end_that_was_let_go_still_closes() {
 }
 
 #[test]
-fn close_channel_ends_parked_sends_with_their_values() {
+fn close_channel_gives_parked_sends_their_values_back() {
     for (name, make) in [queues()[0], queues()[1]] {
         let (tx, rx) = make().build().unwrap();
         while tx.try_send(0).is_ok() {}
@@ -124,7 +124,7 @@ fn close_channel_ends_parked_receives() {
 }
 
 #[test]
-fn a_close_ends_more_parked_operations_than_one_round_wakes() {
+fn a_close_ends_a_hundred_parked_receives() {
     let (tx, rx) = rendezvous::<u32>();
     let mut parked: Vec<_> = (0..100).map(|_| Box::pin(rx.recv())).collect();
     parked.iter_mut().for_each(|op| park(op.as_mut()));
@@ -135,7 +135,7 @@ fn a_close_ends_more_parked_operations_than_one_round_wakes() {
 }
 
 #[test]
-fn close_lets_go_of_one_end_once() {
+fn a_second_close_or_a_drop_does_not_release_an_end_again() {
     each_queue(|name, tx, rx| {
         let other = tx.clone();
         tx.close();
@@ -150,7 +150,7 @@ fn close_lets_go_of_one_end_once() {
 }
 
 #[test]
-fn an_end_that_was_let_go_is_closed_for_its_owner_only() {
+fn a_released_end_fails_with_closed_while_other_ends_still_work() {
     each_queue(|name, tx, rx| {
         let (other_tx, other_rx) = (tx.clone(), rx.clone());
         tx.close();
@@ -163,7 +163,7 @@ fn an_end_that_was_let_go_is_closed_for_its_owner_only() {
 }
 
 #[test]
-fn the_clone_of_an_end_that_was_let_go_is_let_go_too() {
+fn the_clone_of_a_released_end_is_released_too() {
     each_queue(|name, tx, rx| {
         let _other = tx.clone();
         tx.close();
@@ -174,7 +174,7 @@ fn the_clone_of_an_end_that_was_let_go_is_let_go_too() {
 }
 
 #[test]
-fn letting_go_of_a_clone_leaves_the_others() {
+fn releasing_a_clone_does_not_release_the_original() {
     each_queue(|name, tx, rx| {
         let (clone_tx, clone_rx) = (tx.clone(), rx.clone());
         clone_tx.close();
@@ -186,7 +186,7 @@ fn letting_go_of_a_clone_leaves_the_others() {
 }
 
 #[test]
-fn an_operation_that_was_parked_when_its_end_was_let_go_goes_on() {
+fn a_parked_receive_goes_on_after_its_end_is_released() {
     let (tx, rx) = rendezvous();
     let (_other_tx, _other_rx) = (tx.clone(), rx.clone());
     let mut receive = pin!(rx.recv());
@@ -197,7 +197,7 @@ fn an_operation_that_was_parked_when_its_end_was_let_go_goes_on() {
 }
 
 #[test]
-fn a_value_handed_over_before_the_last_receiver_closed_is_received() {
+fn a_value_handed_off_before_the_last_receiver_closes_is_received() {
     let (tx, rx) = rendezvous();
     let mut receive = pin!(rx.recv());
     park(receive.as_mut());
@@ -241,7 +241,7 @@ fn weak_receivers_do_not_keep_the_channel_open() {
 }
 
 #[test]
-fn an_upgraded_weak_end_counts() {
+fn an_upgraded_weak_end_is_counted_and_keeps_the_channel_open() {
     each_queue(|name, tx, rx| {
         let again = tx.downgrade().upgrade().unwrap();
         assert_eq!(rx.sender_count(), 2, "{name}");
@@ -254,7 +254,7 @@ fn an_upgraded_weak_end_counts() {
 }
 
 #[test]
-fn a_weak_end_of_an_end_that_was_let_go_reaches_the_others() {
+fn a_weak_end_of_a_released_end_upgrades_while_another_end_is_left() {
     let (tx, rx) = unbounded();
     let other = tx.clone();
     tx.close();
@@ -267,7 +267,7 @@ fn a_weak_end_of_an_end_that_was_let_go_reaches_the_others() {
 // ---- counts and sizes --------------------------------------------------------------------------
 
 #[test]
-fn counts_follow_clones_and_drops() {
+fn end_counts_follow_clones_and_drops() {
     each_queue(|name, tx, rx| {
         let senders = [tx.clone(), tx.clone()];
         let receiver = rx.clone();
@@ -279,7 +279,7 @@ fn counts_follow_clones_and_drops() {
 }
 
 #[test]
-fn ends_know_their_channel() {
+fn same_channel_tells_ends_of_one_channel_from_ends_of_another() {
     let (tx, rx) = bounded::<u32>(1);
     let (other_tx, other_rx) = bounded::<u32>(1);
     assert!(tx.same_channel(&tx.clone()) && rx.same_channel(&rx.clone()));
@@ -332,7 +332,7 @@ fn a_parked_send_is_not_counted_in_len() {
 }
 
 #[test]
-fn closing_keeps_len_until_it_is_drained() {
+fn a_closed_channel_keeps_its_len_until_it_is_drained() {
     let (tx, rx) = bounded(4);
     send_each(&tx, 1..=3);
     tx.close_channel();
@@ -366,7 +366,7 @@ fn builder_errors_name_the_next_step() {
 }
 
 #[test]
-fn the_limits_themselves_are_allowed() {
+fn the_builder_accepts_values_at_their_limits() {
     let (tx, _rx) = Builder::<u32>::bounded(MAX_CAPACITY).build().unwrap();
     assert_eq!(tx.capacity(), Some(MAX_CAPACITY));
     let (tx, _rx) = Builder::<u32>::unbounded().name(&"x".repeat(255)).build().unwrap();
@@ -376,7 +376,7 @@ fn the_limits_themselves_are_allowed() {
 
 #[test]
 #[should_panic(expected = "bounded(0): a bounded channel needs a capacity of at least 1")]
-fn bounded_zero_panics_with_the_next_step() {
+fn bounded_with_capacity_zero_panics() {
     bounded::<u32>(0);
 }
 
@@ -395,7 +395,7 @@ fn the_overflow_policy_of_a_bounded_channel_can_change() {
 }
 
 #[test]
-fn only_a_bounded_channel_has_a_policy_to_change() {
+fn set_overflow_fails_on_every_kind_but_bounded() {
     each_queue(|name, tx, rx| {
         if tx.kind() != Kind::Bounded {
             let error = tx.set_overflow(Overflow::DropOldest).unwrap_err();

@@ -55,7 +55,7 @@ fn a_builder_sets_the_policy() {
 }
 
 #[test]
-fn limits_give_the_value_back() {
+fn a_send_that_times_out_gives_its_value_back() {
     use marline_channel::{CancelToken, ErrorKind, bounded};
     use std::time::Duration;
 
@@ -87,7 +87,7 @@ fn a_select_runs_one_body() {
 }
 
 #[test]
-fn a_selector_is_waited_on_again() {
+fn a_selector_has_the_value_of_its_chosen_clause() {
     use marline_channel::{Selector, unbounded};
 
     let (tx, numbers) = unbounded();
@@ -105,7 +105,7 @@ fn a_selector_is_waited_on_again() {
 
 #[cfg(feature = "metrics")]
 #[test]
-fn a_snapshot_counts() {
+fn a_snapshot_counts_values_and_sends() {
     use marline_channel::bounded;
 
     let (tx, rx) = bounded(8);

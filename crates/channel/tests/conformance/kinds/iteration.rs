@@ -30,7 +30,7 @@ fn a_receiver_is_iterated_by_reference() {
 }
 
 #[test]
-fn into_iter_owns_its_end() {
+fn into_iter_owns_its_receiver() {
     let (tx, rx) = unbounded();
     send_each(&tx, 0..3);
     let mut iter = rx.into_iter();
@@ -41,7 +41,7 @@ fn into_iter_owns_its_end() {
 }
 
 #[test]
-fn try_iter_ends_when_empty_and_goes_on_later() {
+fn try_iter_ends_when_empty_and_a_later_one_yields_new_values() {
     let (tx, rx) = unbounded();
     send_each(&tx, 0..3);
     assert_eq!(rx.try_iter().collect::<Vec<_>>(), [0, 1, 2]);
@@ -51,7 +51,7 @@ fn try_iter_ends_when_empty_and_goes_on_later() {
 }
 
 #[test]
-fn an_end_that_was_let_go_iterates_over_nothing() {
+fn a_released_receiver_iterates_over_nothing() {
     for (name, make) in queues() {
         let (tx, rx) = make().build().unwrap();
         let _other = rx.clone();
@@ -113,7 +113,7 @@ mod stream {
     }
 
     #[test]
-    fn a_pending_next_that_is_dropped_keeps_the_streams_place() {
+    fn a_stream_stays_parked_when_its_pending_next_is_dropped() {
         let (tx, rx) = rendezvous();
         let mut stream = Box::pin(rx.stream());
         park(pin!(stream.next()));
@@ -134,7 +134,7 @@ mod stream {
     }
 
     #[test]
-    fn the_stream_of_an_end_that_was_let_go_is_ended() {
+    fn the_stream_of_a_released_receiver_ends_at_once() {
         let (_tx, rx) = bounded::<u32>(1);
         rx.close();
         assert_eq!(ready(pin!(Box::pin(rx.into_stream()).next())), None);

@@ -10,7 +10,7 @@ use marline_channel::{ErrorKind, oneshot};
 use crate::conformance::{Wakes, join, park, poll_with, ready, run};
 
 #[test]
-fn the_value_arrives_once() {
+fn a_oneshot_delivers_its_value_once() {
     let (tx, mut rx) = oneshot();
     assert!(!rx.is_settled());
     tx.send(1).unwrap();
@@ -21,7 +21,7 @@ fn the_value_arrives_once() {
 }
 
 #[test]
-fn a_sender_that_goes_without_sending_closes() {
+fn dropping_the_sender_without_a_send_ends_a_parked_receive() {
     let (tx, mut rx) = oneshot::<u32>();
     let mut receive = pin!(rx.recv());
     let (wakes, waker) = Wakes::pair();
@@ -32,7 +32,7 @@ fn a_sender_that_goes_without_sending_closes() {
 }
 
 #[test]
-fn a_receiver_that_is_gone_gives_the_value_back() {
+fn a_send_to_a_dropped_receiver_gives_its_value_back() {
     let (tx, rx) = oneshot();
     assert!(!tx.is_closed());
     drop(rx);
@@ -42,7 +42,7 @@ fn a_receiver_that_is_gone_gives_the_value_back() {
 }
 
 #[test]
-fn a_dropped_receive_loses_nothing() {
+fn a_dropped_receive_does_not_lose_the_value() {
     let (tx, mut rx) = oneshot();
     park(pin!(rx.recv()));
     tx.send(1).unwrap();
@@ -58,7 +58,7 @@ fn the_receiver_is_a_future() {
 }
 
 #[test]
-fn a_blocking_receive_is_woken_by_the_value() {
+fn a_blocking_receive_gets_the_value() {
     let (tx, mut rx) = oneshot();
     let receiver = std::thread::spawn(move || rx.recv().wait());
     tx.send(4).unwrap();
@@ -66,7 +66,7 @@ fn a_blocking_receive_is_woken_by_the_value() {
 }
 
 #[test]
-fn a_blocking_receive_is_woken_by_the_end_of_the_sender() {
+fn a_blocking_receive_ends_when_the_sender_is_dropped() {
     let (tx, mut rx) = oneshot::<u32>();
     let receiver = std::thread::spawn(move || rx.recv().wait());
     drop(tx);
@@ -85,7 +85,7 @@ fn the_task_that_polled_last_is_woken() {
 }
 
 #[test]
-fn a_value_nobody_received_is_dropped_with_the_receiver() {
+fn an_unreceived_value_is_dropped_with_the_receiver() {
     static DROPS: AtomicUsize = AtomicUsize::new(0);
     struct Counted;
     impl Drop for Counted {

@@ -31,7 +31,7 @@ fn a_dropped_permit_gives_its_room_to_the_first_parked_sender() {
 }
 
 #[test]
-fn reserves_and_sends_wait_in_one_line() {
+fn reserves_and_sends_get_room_in_the_order_in_which_they_parked() {
     let (tx, rx) = bounded(1);
     tx.try_send(0).unwrap();
     let mut reserve = pin!(tx.reserve());
@@ -79,7 +79,7 @@ fn a_permit_sends_straight_to_a_parked_receive_and_frees_its_room() {
 }
 
 #[test]
-fn a_permit_of_a_channel_closed_meanwhile_gives_the_value_back() {
+fn a_permit_of_a_closed_channel_gives_the_value_back() {
     let (tx, rx) = bounded(1);
     let permit = tx.try_reserve().unwrap();
     rx.close_channel();
@@ -98,7 +98,7 @@ fn a_permit_dropped_after_the_close_does_nothing() {
 }
 
 #[test]
-fn a_permit_outlives_the_close_of_its_own_end() {
+fn a_permit_still_sends_after_its_sender_is_released() {
     let (tx, rx) = bounded(1);
     let _other = tx.clone();
     let permit = tx.try_reserve().unwrap();
@@ -108,7 +108,7 @@ fn a_permit_outlives_the_close_of_its_own_end() {
 }
 
 #[test]
-fn a_parked_reserve_ends_with_the_close() {
+fn a_close_ends_a_parked_reserve() {
     let (tx, rx) = bounded(1);
     tx.try_send(0).unwrap();
     let mut reserve = pin!(tx.reserve());
@@ -118,7 +118,7 @@ fn a_parked_reserve_ends_with_the_close() {
 }
 
 #[test]
-fn a_permit_is_kept_although_returned_values_filled_the_channel() {
+fn a_permit_stays_valid_although_a_returned_value_fills_the_channel() {
     let (tx, rx) = bounded(1);
     let mut receive = Box::pin(rx.recv());
     park(receive.as_mut());
@@ -131,7 +131,7 @@ fn a_permit_is_kept_although_returned_values_filled_the_channel() {
 }
 
 #[test]
-fn unbounded_channels_grant_permits_without_end() {
+fn unbounded_channels_always_grant_permits() {
     let (tx, rx) = unbounded();
     let permits: Vec<_> = (0..100).map(|_| tx.reserve().wait().unwrap()).collect();
     for (n, permit) in permits.into_iter().enumerate() {
@@ -141,7 +141,7 @@ fn unbounded_channels_grant_permits_without_end() {
 }
 
 #[test]
-fn kinds_without_room_to_promise_say_what_to_do_instead() {
+fn reserve_on_a_kind_without_permits_says_to_use_send() {
     for (name, make) in queues::<u32>() {
         let (tx, _rx) = make().build().unwrap();
         if matches!(name, "bounded" | "unbounded") {

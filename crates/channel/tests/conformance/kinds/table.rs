@@ -24,7 +24,7 @@ use crate::{
 const SENT: u32 = 9;
 
 #[test]
-fn every_cell_of_the_table_is_true() {
+fn every_cell_of_the_docs_table_matches_the_channels() {
     let mut wrong = vec![];
     for cell in cells() {
         let blocking = observe(&cell, Ending::Blocking);
@@ -53,7 +53,7 @@ fn the_table_has_every_operation_on_every_kind() {
 }
 
 #[test]
-fn the_limits_on_the_page_are_the_crates() {
+fn the_limits_on_the_docs_page_match_the_crate() {
     assert_eq!(limit("`MAX_CAPACITY`"), format!("2^{} values", MAX_CAPACITY.ilog2()));
     assert!(MAX_CAPACITY.is_power_of_two());
     assert_eq!(limit("`SAMPLE_EVERY`"), format!("the clock is read once in {SAMPLE_EVERY} sends"));

@@ -17,7 +17,7 @@ fn logged(builder: Builder<u32>) -> (Sender<u32>, Receiver<u32>, Log<u32>) {
 // ---- back to the sender ------------------------------------------------------------------------
 
 #[test]
-fn a_pending_send_that_is_dropped_was_never_visible() {
+fn the_value_of_a_dropped_pending_send_is_never_received() {
     for (name, make) in [queues()[0], queues()[1]] {
         let (tx, rx) = make().build().unwrap();
         while tx.try_send(0).is_ok() {}
@@ -48,7 +48,7 @@ fn into_unsent_of_a_send_that_never_began_gives_the_value_back() {
 }
 
 #[test]
-fn into_unsent_of_a_value_that_was_sent_has_nothing() {
+fn into_unsent_after_the_send_succeeded_returns_none() {
     let (tx, rx) = rendezvous();
     let mut send = pin!(tx.send(1));
     park(send.as_mut());
@@ -57,7 +57,7 @@ fn into_unsent_of_a_value_that_was_sent_has_nothing() {
 }
 
 #[test]
-fn a_dropped_send_does_not_reach_on_drop() {
+fn the_value_of_a_dropped_send_does_not_reach_on_drop() {
     let (tx, _rx, dropped) = logged(Builder::rendezvous());
     {
         let mut send = pin!(tx.send(1));
@@ -91,7 +91,7 @@ fn discarded_values_reach_on_drop_once_and_in_order() {
 }
 
 #[test]
-fn a_value_refused_by_drop_newest_reaches_on_drop() {
+fn a_value_discarded_by_drop_newest_reaches_on_drop() {
     let (tx, rx, dropped) = logged(Builder::bounded(1).overflow(Overflow::DropNewest));
     assert_eq!(tx.try_send(1), Ok(Sent::Accepted));
     assert_eq!(tx.send(2).wait(), Ok(Sent::Dropped));
@@ -100,7 +100,7 @@ fn a_value_refused_by_drop_newest_reaches_on_drop() {
 }
 
 #[test]
-fn a_value_handed_to_a_receive_of_the_last_receiver_reaches_on_drop_once() {
+fn a_value_returned_to_a_channel_without_receivers_reaches_on_drop_once() {
     for (name, make) in queues() {
         let (tx, rx, dropped) = logged(make());
         let mut receive = Box::pin(rx.recv());
@@ -114,7 +114,7 @@ fn a_value_handed_to_a_receive_of_the_last_receiver_reaches_on_drop_once() {
 }
 
 #[test]
-fn on_drop_may_use_the_channel_it_belongs_to() {
+fn on_drop_may_use_its_own_channel() {
     let (own_tx, own_rx) = bounded::<Sender<u32>>(1);
     let seen = Log::new();
     let log = seen.clone();
@@ -142,7 +142,7 @@ fn a_receive_dropped_after_the_hand_off_gives_its_value_back() {
 }
 
 #[test]
-fn a_returned_value_comes_before_everything_inside() {
+fn a_returned_value_goes_to_the_front_of_the_channel() {
     let (tx, rx) = bounded(4);
     let mut receive = Box::pin(rx.recv());
     park(receive.as_mut());
@@ -152,7 +152,7 @@ fn a_returned_value_comes_before_everything_inside() {
 }
 
 #[test]
-fn returned_values_keep_their_order_whatever_order_they_come_back_in() {
+fn returned_values_are_received_in_the_order_in_which_they_were_sent() {
     for order in [[0, 1, 2], [2, 1, 0], [1, 2, 0], [2, 0, 1]] {
         let (tx, rx) = rendezvous();
         let mut receives: Vec<_> = (0..3).map(|_| Some(Box::pin(rx.recv()))).collect();
@@ -164,7 +164,7 @@ fn returned_values_keep_their_order_whatever_order_they_come_back_in() {
 }
 
 #[test]
-fn a_returned_value_goes_to_a_parked_receive_first() {
+fn a_returned_value_goes_to_the_next_parked_receive() {
     let (tx, rx) = rendezvous();
     let mut quits = Box::pin(rx.recv());
     let mut stays = pin!(rx.recv());
@@ -188,7 +188,7 @@ fn a_value_returned_twice_keeps_its_place() {
 }
 
 #[test]
-fn a_returned_value_may_exceed_the_capacity_and_room_waits_for_it() {
+fn a_returned_value_may_exceed_the_capacity_and_parked_sends_wait_for_room() {
     let (tx, rx) = bounded(1);
     let mut receive = Box::pin(rx.recv());
     park(receive.as_mut());
@@ -205,7 +205,7 @@ fn a_returned_value_may_exceed_the_capacity_and_room_waits_for_it() {
 }
 
 #[test]
-fn a_value_returned_to_a_rendezvous_is_inside_it() {
+fn a_rendezvous_channel_holds_a_returned_value() {
     let (tx, rx) = rendezvous();
     put_inside(&tx, &rx, 1);
     let mut send = pin!(tx.send(2));
@@ -215,7 +215,7 @@ fn a_value_returned_to_a_rendezvous_is_inside_it() {
 }
 
 #[test]
-fn where_the_oldest_is_dropped_a_returned_value_without_room_is_dropped_itself() {
+fn drop_oldest_and_conflated_drop_a_returned_value_without_room() {
     for (name, make) in [queues()[3], queues()[5]] {
         let (tx, rx, dropped) = logged(make());
         let mut receive = Box::pin(rx.recv());
@@ -231,7 +231,7 @@ fn where_the_oldest_is_dropped_a_returned_value_without_room_is_dropped_itself()
 }
 
 #[test]
-fn where_the_oldest_is_dropped_a_returned_value_with_room_stays() {
+fn drop_oldest_and_conflated_keep_a_returned_value_with_room() {
     for (name, make) in [queues()[3], queues()[5]] {
         let (tx, rx, dropped) = logged(make());
         put_inside(&tx, &rx, 1);

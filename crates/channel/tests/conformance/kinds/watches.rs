@@ -7,7 +7,7 @@ use marline_channel::{ErrorKind, watch};
 use crate::conformance::{Wakes, join, panic_of, park, poll_with, ready, until};
 
 #[test]
-fn the_first_value_is_there_and_counts_as_seen() {
+fn the_first_value_can_be_borrowed_and_counts_as_seen() {
     let (tx, rx) = watch(1);
     assert_eq!((*tx.borrow(), *rx.borrow()), (1, 1));
     assert_eq!(rx.has_changed(), Ok(false));
@@ -23,7 +23,7 @@ fn a_receiver_sees_the_latest_value_not_every_value() {
 }
 
 #[test]
-fn borrow_leaves_the_value_unseen_and_borrow_and_update_does_not() {
+fn borrow_leaves_the_value_unseen_and_borrow_and_update_marks_it_seen() {
     let (tx, mut rx) = watch(0);
     tx.send(1).unwrap();
     assert_eq!((*rx.borrow(), rx.has_changed()), (1, Ok(true)));
@@ -41,7 +41,7 @@ fn try_changed_marks_the_value_as_seen() {
 }
 
 #[test]
-fn an_unseen_value_is_seen_after_the_close_and_then_it_is_closed() {
+fn a_closed_watch_reports_an_unseen_value_once_and_then_closed() {
     let (tx, mut rx) = watch(0);
     tx.send(1).unwrap();
     drop(tx);
@@ -55,7 +55,7 @@ fn an_unseen_value_is_seen_after_the_close_and_then_it_is_closed() {
 }
 
 #[test]
-fn the_value_can_be_looked_at_after_the_close() {
+fn the_value_can_be_borrowed_after_the_close() {
     let (tx, mut rx) = watch(3);
     tx.close_channel();
     assert_eq!((*tx.borrow(), *rx.borrow()), (3, 3));
@@ -63,7 +63,7 @@ fn the_value_can_be_looked_at_after_the_close() {
 }
 
 #[test]
-fn close_channel_says_who_closed_it_and_ends_every_wait() {
+fn close_channel_returns_true_once_and_ends_every_parked_wait() {
     let (tx, mut rx) = watch(0);
     let mut other = rx.clone();
     let mut changes = [Box::pin(rx.changed()), Box::pin(other.changed())];
@@ -75,7 +75,7 @@ fn close_channel_says_who_closed_it_and_ends_every_wait() {
 }
 
 #[test]
-fn the_last_sender_closes() {
+fn dropping_the_last_sender_closes_the_watch() {
     let (tx, rx) = watch(0);
     let other = tx.clone();
     assert_eq!((rx.sender_count(), rx.receiver_count()), (2, 1));
@@ -86,7 +86,7 @@ fn the_last_sender_closes() {
 }
 
 #[test]
-fn a_watch_without_receivers_gives_the_value_back_until_somebody_subscribes() {
+fn a_watch_without_receivers_gives_values_back_until_one_subscribes() {
     let (tx, rx) = watch(0);
     drop(rx);
     assert_eq!(tx.send(1).unwrap_err().into_inner(), 1);
@@ -98,7 +98,7 @@ fn a_watch_without_receivers_gives_the_value_back_until_somebody_subscribes() {
 }
 
 #[test]
-fn send_replace_returns_the_old_value_also_when_nobody_looks() {
+fn send_replace_works_without_receivers_and_returns_the_old_value() {
     let (tx, rx) = watch(1);
     drop(rx);
     assert_eq!(tx.send_replace(2), 1);
@@ -107,7 +107,7 @@ fn send_replace_returns_the_old_value_also_when_nobody_looks() {
 }
 
 #[test]
-fn send_if_modified_tells_receivers_only_if_it_did() {
+fn send_if_modified_marks_a_change_only_when_its_closure_returns_true() {
     let (tx, rx) = watch(1);
     assert!(!tx.send_if_modified(|_| false));
     assert_eq!(rx.has_changed(), Ok(false));
@@ -129,7 +129,7 @@ fn a_panic_in_send_if_modified_reaches_its_caller_and_leaves_the_watch_usable() 
 }
 
 #[test]
-fn a_clone_has_seen_what_its_original_has() {
+fn a_cloned_receiver_starts_with_the_seen_state_of_its_original() {
     let (tx, mut rx) = watch(0);
     tx.send(1).unwrap();
     let behind = rx.clone();
@@ -154,7 +154,7 @@ fn a_change_wakes_every_parked_receiver_once() {
 }
 
 #[test]
-fn a_dropped_wait_is_forgotten() {
+fn a_dropped_wait_is_unparked_and_leaves_the_change_unseen() {
     let (tx, mut rx) = watch(0);
     park(pin!(rx.changed()));
     assert_eq!(tx.snapshot().waiting_recv, 0);

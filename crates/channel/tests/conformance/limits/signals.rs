@@ -70,12 +70,12 @@ fn a_signal_interrupts_and_the_operation_goes_on(number: libc::c_int, flags: lib
 }
 
 #[test]
-fn a_signal_interrupts() {
+fn a_signal_interrupts_a_wait_and_the_operation_goes_on() {
     a_signal_interrupts_and_the_operation_goes_on(libc::SIGUSR1, 0);
 }
 
 #[test]
-fn a_signal_whose_handler_asks_for_restarts_interrupts_too() {
+fn a_signal_with_sa_restart_interrupts_a_wait_too() {
     a_signal_interrupts_and_the_operation_goes_on(libc::SIGUSR2, libc::SA_RESTART);
 }
 

@@ -43,7 +43,7 @@ fn a_clone_is_the_same_token() {
 }
 
 #[test]
-fn triggering_twice_wakes_once() {
+fn a_token_triggered_twice_wakes_once() {
     let (_tx, rx) = unbounded::<u32>();
     let token = CancelToken::new();
     let (wakes, waker) = Wakes::pair();
@@ -55,7 +55,7 @@ fn triggering_twice_wakes_once() {
 }
 
 #[test]
-fn a_token_reaches_operations_of_its_grandchildren() {
+fn a_token_cancels_operations_of_its_grandchildren() {
     let (_tx, rx) = rendezvous::<u32>();
     let token = CancelToken::new();
     let grandchild = token.child().child(); // the child itself is dropped
@@ -99,7 +99,7 @@ fn one_token_ends_many_operations_on_many_channels() {
 }
 
 #[test]
-fn an_operation_that_ended_leaves_its_token() {
+fn an_ended_operation_is_not_woken_by_its_token() {
     let (tx, rx) = unbounded();
     let token = CancelToken::new();
     let (wakes, waker) = Wakes::pair();
@@ -128,7 +128,7 @@ fn a_long_chain_of_tokens_is_triggered_and_dropped_without_recursion() {
 }
 
 #[test]
-fn a_token_with_many_children_triggers_the_living() {
+fn a_token_triggers_the_children_that_were_not_dropped() {
     let token = CancelToken::new();
     let mut kept = vec![];
     for n in 0..10_000 {

@@ -17,7 +17,7 @@ const MOMENT: Duration = Duration::from_millis(2);
 // ---- oneshot -----------------------------------------------------------------------------------
 
 #[test]
-fn a_oneshot_says_what_it_is() {
+fn a_oneshot_snapshot_has_its_kind_capacity_and_ends() {
     let (tx, rx) = oneshot::<u32>();
     let snapshot = rx.snapshot();
     assert_eq!((snapshot.kind, snapshot.capacity, snapshot.len), (Kind::Oneshot, Some(1), 0));
@@ -28,7 +28,7 @@ fn a_oneshot_says_what_it_is() {
 }
 
 #[test]
-fn a_oneshot_that_was_sent_holds_its_value() {
+fn the_snapshot_of_a_sent_oneshot_shows_one_value_inside() {
     let (tx, rx) = oneshot::<u32>();
     tx.send(1).unwrap();
     let snapshot = rx.snapshot();
@@ -37,7 +37,7 @@ fn a_oneshot_that_was_sent_holds_its_value() {
 }
 
 #[test]
-fn a_oneshot_that_was_received_is_empty_and_counts_the_receive() {
+fn a_received_oneshot_is_empty_and_counts_the_receive() {
     let (tx, mut rx) = oneshot::<u32>();
     tx.send(1).unwrap();
     assert_eq!(rx.try_recv(), Ok(1));
@@ -47,7 +47,7 @@ fn a_oneshot_that_was_received_is_empty_and_counts_the_receive() {
 }
 
 #[test]
-fn a_oneshot_tells_of_a_waiting_receive() {
+fn a_oneshot_snapshot_counts_a_parked_receive() {
     let (tx, mut rx) = oneshot::<u32>();
     {
         let mut receive = pin!(rx.recv());
@@ -60,7 +60,7 @@ fn a_oneshot_tells_of_a_waiting_receive() {
 // ---- broadcast ---------------------------------------------------------------------------------
 
 #[test]
-fn a_broadcast_says_what_it_is() {
+fn a_broadcast_snapshot_has_its_kind_capacity_and_ends() {
     let (tx, rx) = broadcast::<u32>(3);
     let more = tx.subscribe();
     let snapshot = rx.snapshot();
@@ -85,7 +85,7 @@ fn a_broadcast_counts_a_send_once_and_a_receive_per_receiver() {
 }
 
 #[test]
-fn a_broadcast_counts_what_it_forgot() {
+fn a_broadcast_counts_overwritten_values_as_dropped_oldest() {
     let (tx, mut rx) = broadcast::<u32>(2);
     for value in 0..5 {
         tx.send(value).unwrap();
@@ -95,7 +95,7 @@ fn a_broadcast_counts_what_it_forgot() {
 }
 
 #[test]
-fn a_broadcast_counts_what_nobody_saw() {
+fn a_broadcast_counts_unseen_values_as_undelivered() {
     let (tx, rx) = broadcast::<u32>(4);
     let more = tx.subscribe();
     tx.send(1).unwrap();
@@ -109,7 +109,7 @@ fn a_broadcast_counts_what_nobody_saw() {
 }
 
 #[test]
-fn a_broadcast_counts_receives_that_got_nothing() {
+fn a_broadcast_counts_empty_timed_out_and_cancelled_receives() {
     let (tx, mut rx) = broadcast::<u32>(4);
     assert!(rx.try_recv().is_err());
     assert!(rx.recv().timeout(MOMENT).wait().is_err());
@@ -122,14 +122,14 @@ fn a_broadcast_counts_receives_that_got_nothing() {
 }
 
 #[test]
-fn a_broadcast_counts_a_receive_dropped_while_it_waits() {
+fn a_broadcast_counts_a_dropped_parked_receive_as_cancelled() {
     let (tx, mut rx) = broadcast::<u32>(4);
     park(pin!(rx.recv()));
     assert_eq!(without_bytes(tx.snapshot().totals), totals! { recv_cancelled: 1 });
 }
 
 #[test]
-fn a_broadcast_counts_receives_that_found_it_closed() {
+fn a_closed_broadcast_counts_failed_receives() {
     let (tx, mut rx) = broadcast::<u32>(4);
     drop(tx);
     assert!(rx.try_recv().is_err());
@@ -138,7 +138,7 @@ fn a_broadcast_counts_receives_that_found_it_closed() {
 }
 
 #[test]
-fn a_losing_clause_of_a_broadcast_counts_for_nothing() {
+fn a_losing_broadcast_clause_is_not_counted() {
     let (tx, mut rx) = broadcast::<u32>(4);
     let (other_tx, other_rx) = rendezvous();
     {
@@ -154,7 +154,7 @@ fn a_losing_clause_of_a_broadcast_counts_for_nothing() {
 // ---- watch -------------------------------------------------------------------------------------
 
 #[test]
-fn a_watch_says_what_it_is() {
+fn a_watch_snapshot_has_its_kind_capacity_and_ends() {
     let (tx, rx) = watch(0u32);
     let more = rx.clone();
     let snapshot = rx.snapshot();
@@ -167,7 +167,7 @@ fn a_watch_says_what_it_is() {
 }
 
 #[test]
-fn a_watch_counts_changes_and_what_receivers_saw_of_them() {
+fn a_watch_counts_changes_as_sends_and_seen_changes_as_receives() {
     let (tx, mut rx) = watch(0u32);
     tx.send(1).unwrap();
     tx.send_replace(2);
@@ -187,7 +187,7 @@ fn a_watch_counts_the_bytes_that_receivers_saw() {
 }
 
 #[test]
-fn a_watch_counts_waits_that_saw_nothing() {
+fn a_watch_counts_empty_timed_out_and_cancelled_waits() {
     let (tx, mut rx) = watch(0u32);
     assert!(rx.try_changed().is_err());
     assert!(rx.changed().timeout(MOMENT).wait().is_err());
@@ -203,14 +203,14 @@ fn a_watch_counts_waits_that_saw_nothing() {
 }
 
 #[test]
-fn a_watch_counts_a_wait_dropped_while_it_waits() {
+fn a_watch_counts_a_dropped_parked_wait_as_cancelled() {
     let (tx, mut rx) = watch(0u32);
     park(pin!(rx.changed()));
     assert_eq!(without_bytes(tx.snapshot().totals), totals! { recv_cancelled: 1 });
 }
 
 #[test]
-fn a_watch_counts_waits_that_found_it_closed() {
+fn a_closed_watch_counts_failed_waits() {
     let (tx, mut rx) = watch(0u32);
     drop(tx);
     assert!(rx.try_changed().is_err());
@@ -219,7 +219,7 @@ fn a_watch_counts_waits_that_found_it_closed() {
 }
 
 #[test]
-fn a_watch_counts_sends_that_nobody_would_see() {
+fn a_watch_counts_sends_without_receivers_as_closed() {
     let (tx, rx) = watch(0u32);
     drop(rx);
     assert!(tx.send(1).is_err());
@@ -227,7 +227,7 @@ fn a_watch_counts_sends_that_nobody_would_see() {
 }
 
 #[test]
-fn a_losing_clause_of_a_watch_counts_for_nothing() {
+fn a_losing_watch_clause_is_not_counted() {
     let (tx, mut rx) = watch(0u32);
     let (other_tx, other_rx) = rendezvous();
     {

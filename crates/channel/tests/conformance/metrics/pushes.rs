@@ -38,7 +38,7 @@ fn use_it(tx: &Sender<u32>, rx: &Receiver<u32>) {
 }
 
 #[test]
-fn every_operation_is_pushed_on_request() {
+fn a_minimum_of_one_operation_pushes_a_snapshot_for_each() {
     let (tx, rx) = unbounded();
     let (pushes, _subscription) = subscribe(&tx, 1, Duration::ZERO);
     use_it(&tx, &rx);
@@ -47,7 +47,7 @@ fn every_operation_is_pushed_on_request() {
 }
 
 #[test]
-fn a_minimum_of_operations_is_kept() {
+fn pushes_are_at_least_the_minimum_of_operations_apart() {
     for minimum in [2, 10, 64, 100] {
         let (tx, rx) = unbounded();
         let (pushes, _subscription) = subscribe(&tx, minimum, Duration::ZERO);
@@ -62,7 +62,7 @@ fn a_minimum_of_operations_is_kept() {
 }
 
 #[test]
-fn a_minimum_interval_is_kept() {
+fn no_second_push_comes_within_the_minimum_interval() {
     let (tx, rx) = unbounded();
     let (pushes, _subscription) = subscribe(&tx, 1, HOUR);
     use_it(&tx, &rx);
@@ -83,7 +83,7 @@ fn a_push_follows_once_the_interval_has_passed() {
 }
 
 #[test]
-fn the_close_is_pushed_whatever_the_minimums() {
+fn the_close_is_pushed_regardless_of_the_minimums() {
     let closes: [fn(Sender<u32>) -> bool; 2] =
         [|tx| tx.close_channel(), |tx| tx.receiver_count() == 1];
     for close in closes {
@@ -97,7 +97,7 @@ fn the_close_is_pushed_whatever_the_minimums() {
 }
 
 #[test]
-fn draining_a_closed_channel_keeps_the_minimums() {
+fn draining_a_closed_channel_respects_the_minimums() {
     let (tx, rx) = unbounded();
     let (pushes, _subscription) = subscribe(&tx, 1, HOUR);
     send_each(&tx, 0..200);
@@ -108,7 +108,7 @@ fn draining_a_closed_channel_keeps_the_minimums() {
 }
 
 #[test]
-fn the_last_receiver_that_goes_pushes_what_was_undelivered() {
+fn dropping_the_last_receiver_pushes_the_undelivered_count() {
     let (tx, rx) = bounded::<u32>(4);
     let undelivered = Log::new();
     let log = undelivered.clone();
@@ -122,7 +122,7 @@ fn the_last_receiver_that_goes_pushes_what_was_undelivered() {
 }
 
 #[test]
-fn a_dropped_subscription_is_pushed_nothing_more() {
+fn a_dropped_subscription_gets_no_more_pushes() {
     let (tx, rx) = unbounded();
     let (pushes, subscription) = subscribe(&tx, 1, Duration::ZERO);
     tx.try_send(1).unwrap();
@@ -165,7 +165,7 @@ fn a_callback_runs_on_the_thread_that_used_the_channel_outside_its_lock() {
 }
 
 #[test]
-fn a_subscription_that_a_callback_before_it_ends_is_not_called() {
+fn a_subscription_dropped_by_an_earlier_callback_is_not_called() {
     let (tx, _rx) = unbounded::<u32>();
     let second: Arc<Mutex<Option<Subscription>>> = Arc::default();
     let ended = second.clone();

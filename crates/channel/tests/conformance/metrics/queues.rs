@@ -26,7 +26,7 @@ fn counted<T>(rx: &Receiver<T>) -> Totals {
 // ---- sends and receives ------------------------------------------------------------------------
 
 #[test]
-fn a_value_through_the_buffer_is_a_send_and_a_receive() {
+fn a_value_through_the_buffer_counts_as_a_send_and_a_receive() {
     for (name, make) in queues().into_iter().skip(1) {
         let (tx, rx) = make().build().unwrap();
         tx.try_send(1).unwrap();
@@ -37,7 +37,7 @@ fn a_value_through_the_buffer_is_a_send_and_a_receive() {
 }
 
 #[test]
-fn a_value_handed_to_a_parked_receive_is_a_send_and_a_receive() {
+fn a_value_handed_to_a_parked_receive_counts_as_a_send_and_a_receive() {
     for (name, make) in queues() {
         let (tx, rx) = make().build().unwrap();
         let mut receive = pin!(rx.recv());
@@ -50,7 +50,7 @@ fn a_value_handed_to_a_parked_receive_is_a_send_and_a_receive() {
 }
 
 #[test]
-fn a_parked_send_counts_when_it_is_let_in() {
+fn a_parked_send_counts_when_it_is_admitted() {
     let (tx, rx) = bounded(1);
     tx.try_send(1).unwrap();
     let mut send = pin!(tx.send(2));
@@ -63,7 +63,7 @@ fn a_parked_send_counts_when_it_is_let_in() {
 }
 
 #[test]
-fn a_parked_send_of_a_rendezvous_counts_when_it_is_taken() {
+fn a_parked_rendezvous_send_counts_when_its_value_is_received() {
     let (tx, rx) = rendezvous();
     let mut send = pin!(tx.send(1));
     park(send.as_mut());
@@ -138,7 +138,7 @@ fn try_recv_without_a_value_counts_as_empty() {
 }
 
 #[test]
-fn sends_that_meet_their_deadline_count_once_each() {
+fn timed_out_sends_count_once_each() {
     let (tx, rx) = bounded(1);
     tx.try_send(1).unwrap();
     assert!(tx.send(2).timeout(MOMENT).wait().is_err());
@@ -150,7 +150,7 @@ fn sends_that_meet_their_deadline_count_once_each() {
 }
 
 #[test]
-fn receives_that_meet_their_deadline_count_once_each() {
+fn timed_out_receives_count_once_each() {
     let (_tx, rx) = bounded::<u32>(1);
     assert!(rx.recv().timeout(MOMENT).wait().is_err());
     assert!(rx.recv().deadline(Instant::now()).wait().is_err());
@@ -203,7 +203,7 @@ fn operations_dropped_while_they_wait_count_as_cancelled() {
 }
 
 #[test]
-fn operations_dropped_before_they_began_count_for_nothing() {
+fn operations_dropped_before_they_began_are_not_counted() {
     let (tx, rx) = rendezvous();
     drop(rx.recv());
     drop(tx.send(1));
@@ -257,7 +257,7 @@ fn operations_that_a_close_ends_count_once_each() {
 }
 
 #[test]
-fn operations_of_an_end_that_was_let_go_count_for_nothing() {
+fn operations_of_a_released_end_are_not_counted() {
     let (tx, rx) = unbounded();
     let (_other_tx, other_rx) = (tx.clone(), rx.clone());
     tx.close();
@@ -270,7 +270,7 @@ fn operations_of_an_end_that_was_let_go_count_for_nothing() {
 // ---- values that are never received ------------------------------------------------------------
 
 #[test]
-fn discarding_the_oldest_counts_it_and_the_new_send() {
+fn a_discarded_oldest_value_and_the_send_that_discards_it_both_count() {
     for (name, make) in [queues()[3], queues()[5]] {
         let (tx, rx) = make().build().unwrap();
         let room = tx.capacity().unwrap() as u64;
@@ -284,14 +284,14 @@ fn discarding_the_oldest_counts_it_and_the_new_send() {
 }
 
 #[test]
-fn a_refused_value_counts_as_dropped_and_not_as_sent() {
+fn a_value_discarded_by_drop_newest_counts_as_dropped_and_not_as_sent() {
     let (tx, rx) = Builder::bounded(1).overflow(Overflow::DropNewest).build().unwrap();
     send_each(&tx, 0..3);
     assert_eq!(counted(&rx), totals! { sends: 1, dropped_newest: 2 });
 }
 
 #[test]
-fn what_is_inside_when_the_last_receiver_goes_counts_as_undelivered() {
+fn values_inside_when_the_last_receiver_is_dropped_count_as_undelivered() {
     for (name, make) in queues() {
         let (tx, rx) = make().build().unwrap();
         put_inside(&tx, &rx, 1);
@@ -302,7 +302,7 @@ fn what_is_inside_when_the_last_receiver_goes_counts_as_undelivered() {
 }
 
 #[test]
-fn a_permit_that_holds_the_room_is_not_discarded_as_the_oldest() {
+fn drop_oldest_discards_no_value_when_a_permit_holds_the_room() {
     let (tx, rx) = bounded(1);
     let permit = tx.try_reserve().unwrap();
     tx.set_overflow(Overflow::DropOldest).unwrap();
@@ -314,7 +314,7 @@ fn a_permit_that_holds_the_room_is_not_discarded_as_the_oldest() {
 // ---- values that come back ---------------------------------------------------------------------
 
 #[test]
-fn a_value_that_comes_back_was_not_received() {
+fn a_returned_value_does_not_count_as_received() {
     for (name, make) in queues() {
         let (tx, rx) = make().build().unwrap();
         put_inside(&tx, &rx, 1);
@@ -325,7 +325,7 @@ fn a_value_that_comes_back_was_not_received() {
 }
 
 #[test]
-fn a_value_that_goes_on_to_another_receive_was_received_once() {
+fn a_returned_value_that_reaches_another_receive_counts_as_one_receive() {
     let (tx, rx) = rendezvous();
     let mut quits = Box::pin(rx.recv());
     let mut stays = pin!(rx.recv());
@@ -337,7 +337,7 @@ fn a_value_that_goes_on_to_another_receive_was_received_once() {
 }
 
 #[test]
-fn a_value_that_comes_back_without_room_counts_as_dropped() {
+fn a_returned_value_without_room_counts_as_dropped() {
     let (tx, rx) = conflated();
     let mut receive = Box::pin(rx.recv());
     park(receive.as_mut());
@@ -348,7 +348,7 @@ fn a_value_that_comes_back_without_room_counts_as_dropped() {
 }
 
 #[test]
-fn a_value_that_comes_back_to_nobody_counts_as_undelivered() {
+fn a_value_returned_without_receivers_counts_as_undelivered() {
     let (tx, rx) = rendezvous();
     let mut receive = Box::pin(rx.recv());
     park(receive.as_mut());
@@ -396,7 +396,7 @@ fn a_clause_that_timed_out_counts_and_the_select_itself_does_not() {
 }
 
 #[test]
-fn a_selectors_result_that_nobody_took_was_not_received() {
+fn a_selector_result_that_is_not_taken_does_not_count_as_received() {
     let (tx, rx) = unbounded();
     tx.try_send(1).unwrap();
     let mut selector = Selector::new();
@@ -414,7 +414,7 @@ fn bytes<T>(rx: &Receiver<T>) -> (u64, u64) {
 }
 
 #[test]
-fn a_value_counts_for_its_own_size() {
+fn bytes_count_the_size_of_the_value_type() {
     for (name, make) in queues::<[u8; 24]>() {
         let (tx, rx) = make().build().unwrap();
         put_inside(&tx, &rx, [0; 24]);
@@ -425,7 +425,7 @@ fn a_value_counts_for_its_own_size() {
 }
 
 #[test]
-fn a_measure_says_what_a_value_counts_for() {
+fn bytes_count_what_measure_returns() {
     for (name, make) in queues::<&'static str>() {
         let (tx, rx) = make().measure(|word| word.len()).build().unwrap();
         put_inside(&tx, &rx, "four");
@@ -439,7 +439,7 @@ fn a_measure_says_what_a_value_counts_for() {
 }
 
 #[test]
-fn refused_values_have_no_bytes() {
+fn values_discarded_by_drop_newest_add_no_bytes() {
     let builder =
         Builder::bounded(1).overflow(Overflow::DropNewest).measure(|word: &&str| word.len());
     let (tx, rx) = builder.build().unwrap();
@@ -451,7 +451,7 @@ fn refused_values_have_no_bytes() {
 // ---- levels ------------------------------------------------------------------------------------
 
 #[test]
-fn high_water_is_the_most_it_ever_held() {
+fn high_water_is_the_largest_len_ever() {
     let (tx, rx) = unbounded();
     let high_water = || rx.snapshot().high_water;
     assert_eq!(high_water(), 0);
@@ -464,7 +464,7 @@ fn high_water_is_the_most_it_ever_held() {
 }
 
 #[test]
-fn a_hand_off_does_not_raise_the_water() {
+fn a_hand_off_does_not_raise_high_water() {
     let (tx, rx) = bounded(4);
     let mut receive = pin!(rx.recv());
     park(receive.as_mut());
@@ -473,7 +473,7 @@ fn a_hand_off_does_not_raise_the_water() {
 }
 
 #[test]
-fn a_returned_value_over_the_capacity_raises_the_water() {
+fn a_returned_value_over_the_capacity_raises_high_water() {
     let (tx, rx) = bounded(1);
     let mut receive = Box::pin(rx.recv());
     park(receive.as_mut());
@@ -496,7 +496,7 @@ fn counters_survive_the_close() {
 }
 
 #[test]
-fn a_waiting_thread_is_told_and_gone_when_it_is_served() {
+fn a_snapshot_counts_a_waiting_thread_until_it_is_served() {
     let (tx, rx) = bounded::<u32>(1);
     let end = rx.clone();
     let waiter = std::thread::spawn(move || end.recv().wait());

@@ -7,14 +7,14 @@ use marline_channel::{SAMPLE_EVERY, Snapshot, rendezvous, unbounded};
 use crate::conformance::{join, send_each, until};
 
 #[test]
-fn a_channel_that_was_never_used_has_no_times() {
+fn an_unused_channel_has_no_operation_times() {
     let (tx, _rx) = unbounded::<u32>();
     let snapshot = tx.snapshot();
     assert_eq!((snapshot.first_operation, snapshot.last_operation), (None, None));
 }
 
 #[test]
-fn the_clock_is_read_within_a_sample_of_sends() {
+fn operation_times_are_set_within_sample_every_sends() {
     let (tx, rx) = unbounded();
     let before = Instant::now();
     send_each(&tx, 0..SAMPLE_EVERY);
@@ -23,7 +23,7 @@ fn the_clock_is_read_within_a_sample_of_sends() {
 }
 
 #[test]
-fn the_first_time_stays_and_the_last_goes_on() {
+fn first_operation_stays_and_last_operation_advances() {
     let (tx, rx) = unbounded();
     send_each(&tx, 0..SAMPLE_EVERY);
     let (first, last) = times(&rx.snapshot());
@@ -35,7 +35,7 @@ fn the_first_time_stays_and_the_last_goes_on() {
 }
 
 #[test]
-fn a_thread_that_goes_to_sleep_is_seen() {
+fn a_thread_that_goes_to_sleep_sets_the_operation_times() {
     let (tx, rx) = rendezvous::<u32>();
     let end = rx.clone();
     let before = Instant::now();
@@ -54,7 +54,7 @@ fn times(snapshot: &Snapshot) -> (Instant, Instant) {
 // ---- rates -------------------------------------------------------------------------------------
 
 #[test]
-fn the_rate_is_what_was_counted_over_the_time_between() {
+fn a_rate_is_the_count_divided_by_the_time_between_snapshots() {
     let (tx, rx) = unbounded::<u32>();
     send_each(&tx, 0..10);
     let mut before = tx.snapshot();
@@ -69,7 +69,7 @@ fn the_rate_is_what_was_counted_over_the_time_between() {
 }
 
 #[test]
-fn no_time_is_no_rate() {
+fn snapshots_of_the_same_instant_have_a_rate_of_zero() {
     let (tx, _rx) = unbounded::<u32>();
     let before = tx.snapshot();
     tx.try_send(1).unwrap();
@@ -79,7 +79,7 @@ fn no_time_is_no_rate() {
 }
 
 #[test]
-fn snapshots_in_the_wrong_order_have_no_rate() {
+fn snapshots_in_the_wrong_order_have_a_rate_of_zero() {
     let (tx, _rx) = unbounded::<u32>();
     let before = tx.snapshot();
     tx.try_send(1).unwrap();

@@ -13,7 +13,7 @@ use crate::{
 };
 
 #[test]
-fn a_measure_that_panics_counts_as_nothing_and_reaches_nobody() {
+fn a_panic_in_measure_counts_zero_bytes_and_reaches_no_caller() {
     fn measure(value: &u32) -> usize {
         if *value == 1 { panic!("measure") } else { 10 }
     }
@@ -28,7 +28,7 @@ fn a_measure_that_panics_counts_as_nothing_and_reaches_nobody() {
 }
 
 #[test]
-fn a_measure_that_panics_at_the_hand_off_loses_no_value_when_it_comes_back() {
+fn a_panic_in_measure_at_the_hand_off_does_not_lose_a_returned_value() {
     static FAILS: AtomicBool = AtomicBool::new(true);
     fn measure(_: &u32) -> usize {
         if FAILS.load(Ordering::SeqCst) { panic!("measure") } else { 10 }
@@ -44,7 +44,7 @@ fn a_measure_that_panics_at_the_hand_off_loses_no_value_when_it_comes_back() {
 }
 
 #[test]
-fn a_panic_in_a_handler_reaches_who_polled_and_leaves_the_channels_usable() {
+fn a_panic_in_a_select_handler_reaches_the_poll_and_channels_stay_usable() {
     let (tx, rx) = unbounded();
     let (other_tx, other_rx) = unbounded::<u32>();
     tx.try_send(7).unwrap();

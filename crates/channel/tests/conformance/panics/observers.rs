@@ -36,7 +36,7 @@ fn observed(tx: &Sender<u32>) -> (Arc<AtomicBool>, Arc<AtomicUsize>, [Subscripti
 }
 
 #[test]
-fn a_panicking_observer_reaches_the_sender_and_the_value_is_inside() {
+fn a_panic_in_an_observer_reaches_the_sender_and_the_value_stays_inside() {
     for (name, make) in queues().into_iter().skip(1) {
         let (tx, rx) = make().build().unwrap();
         let (armed, calls, _subscriptions) = observed(&tx);
@@ -49,7 +49,7 @@ fn a_panicking_observer_reaches_the_sender_and_the_value_is_inside() {
 }
 
 #[test]
-fn a_panicking_observer_reaches_the_receiver_and_the_value_goes_back() {
+fn a_panic_in_an_observer_reaches_the_receiver_and_its_value_returns() {
     for (name, make) in queues().into_iter().skip(1) {
         let (tx, rx) = make().build().unwrap();
         let (armed, _calls, _subscriptions) = observed(&tx);
@@ -63,7 +63,7 @@ fn a_panicking_observer_reaches_the_receiver_and_the_value_goes_back() {
 }
 
 #[test]
-fn a_panicking_observer_reaches_the_closer_after_everything_is_done() {
+fn a_panic_in_an_observer_reaches_the_closer_after_the_close_is_done() {
     let (tx, rx) = rendezvous::<u32>();
     let (armed, calls, _subscriptions) = observed(&tx);
     let mut receive = pin!(rx.recv());

@@ -35,7 +35,7 @@ fn panics_at_one(builder: Builder<u32>) -> (Sender<u32>, Receiver<u32>, Log<u32>
 }
 
 #[test]
-fn a_panic_in_on_drop_reaches_the_send_that_discarded() {
+fn a_panic_in_on_drop_reaches_the_send_that_discards_the_oldest() {
     for (name, make) in [queues()[3], queues()[5]] {
         let (tx, rx, dropped) = panics_at_one(make());
         while !tx.is_full() {
@@ -49,7 +49,7 @@ fn a_panic_in_on_drop_reaches_the_send_that_discarded() {
 }
 
 #[test]
-fn a_panic_in_on_drop_reaches_the_send_that_was_refused() {
+fn a_panic_in_on_drop_reaches_the_send_whose_value_is_discarded() {
     let (tx, rx, dropped) = panics_at_one(Builder::bounded(1).overflow(Overflow::DropNewest));
     tx.try_send(0).unwrap();
     assert_eq!(panic_of(|| tx.send(1).wait()), "on_drop");
@@ -58,7 +58,7 @@ fn a_panic_in_on_drop_reaches_the_send_that_was_refused() {
 }
 
 #[test]
-fn a_panic_in_on_drop_reaches_the_last_receiver_and_every_value_is_handed_out() {
+fn a_panic_in_on_drop_reaches_the_last_receiver_and_all_values_reach_on_drop() {
     for (name, make) in queues().into_iter().skip(1) {
         let (tx, rx, dropped) = panics_at_one(make());
         let mut inside = vec![];
@@ -75,7 +75,7 @@ fn a_panic_in_on_drop_reaches_the_last_receiver_and_every_value_is_handed_out() 
 }
 
 #[test]
-fn a_panic_in_on_drop_leaves_a_batch_consistent() {
+fn a_panic_in_on_drop_leaves_each_value_of_a_batch_in_one_place() {
     let (tx, rx, dropped) = panics_at_one(Builder::bounded(1).overflow(Overflow::DropOldest));
     let mut values = VecDeque::from([1, 2, 3]);
     assert_eq!(panic_of(|| tx.send_all(&mut values).wait()), "on_drop");
@@ -88,7 +88,7 @@ fn a_panic_in_on_drop_leaves_a_batch_consistent() {
 }
 
 #[test]
-fn a_panic_in_on_drop_reaches_who_dropped_the_receive_that_had_the_value() {
+fn a_panic_in_on_drop_reaches_the_drop_of_the_receive_with_the_value() {
     let (tx, rx, dropped) = panics_at_one(Builder::conflated());
     let mut receive = Box::pin(rx.recv());
     park(receive.as_mut());
@@ -130,7 +130,7 @@ fn bombs() -> (Log<u32>, impl Fn(u32) -> Bomb) {
 }
 
 #[test]
-fn a_value_that_panics_when_discarded_reaches_the_sender() {
+fn a_panic_in_the_drop_of_a_discarded_value_reaches_the_sender() {
     for (name, make) in [queues()[3], queues()[5]] {
         let (drops, bomb) = bombs();
         let (tx, rx) = make().build().unwrap();
@@ -146,7 +146,7 @@ fn a_value_that_panics_when_discarded_reaches_the_sender() {
 }
 
 #[test]
-fn a_value_that_panics_with_the_last_receiver_leaves_the_others_to_be_dropped() {
+fn the_last_receiver_drops_every_value_although_one_panics() {
     for (name, make) in queues().into_iter().skip(1) {
         let (drops, bomb) = bombs();
         let (tx, rx) = make().build().unwrap();
@@ -176,7 +176,7 @@ fn a_value_that_panics_when_its_send_is_dropped_leaves_the_channel_usable() {
 }
 
 #[test]
-fn a_value_that_panics_when_a_broadcast_forgets_it_reaches_the_sender() {
+fn a_panic_in_the_drop_of_an_overwritten_broadcast_value_reaches_the_sender() {
     let (drops, bomb) = bombs();
     let (tx, mut rx) = broadcast(1);
     assert!(tx.send(bomb(1)).is_ok());
@@ -187,7 +187,7 @@ fn a_value_that_panics_when_a_broadcast_forgets_it_reaches_the_sender() {
 }
 
 #[test]
-fn a_value_that_panics_with_the_last_broadcast_receiver_leaves_the_others_to_be_dropped() {
+fn the_last_broadcast_receiver_drops_every_value_although_one_panics() {
     let (drops, bomb) = bombs();
     let (tx, rx) = broadcast(4);
     for name in 1..=3 {
@@ -201,7 +201,7 @@ fn a_value_that_panics_with_the_last_broadcast_receiver_leaves_the_others_to_be_
 }
 
 #[test]
-fn a_value_that_panics_with_a_oneshot_receiver_reaches_it() {
+fn a_panicking_oneshot_value_reaches_the_drop_of_its_receiver() {
     let (drops, bomb) = bombs();
     let (tx, rx) = oneshot();
     assert!(tx.send(bomb(1)).is_ok());
@@ -210,7 +210,7 @@ fn a_value_that_panics_with_a_oneshot_receiver_reaches_it() {
 }
 
 #[test]
-fn an_old_value_that_panics_when_a_watch_replaces_it_reaches_the_sender() {
+fn a_panic_in_the_drop_of_a_replaced_watch_value_reaches_the_sender() {
     let (drops, bomb) = bombs();
     let (tx, mut rx) = watch(bomb(1));
     assert_eq!(panic_of(|| tx.send(bomb(2)).is_ok()), "value");

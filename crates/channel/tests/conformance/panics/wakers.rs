@@ -117,7 +117,7 @@ fn trick_armed(trick: &Trick) {
 // ---- drop ---------------------------------------------------------------------------------------
 
 #[test]
-fn a_waker_that_panics_when_dropped_reaches_who_drops_the_operation() {
+fn a_waker_that_panics_when_dropped_reaches_the_drop_of_its_operation() {
     for (name, make) in queues::<u32>() {
         let (tx, rx) = make().build().unwrap();
         let trick = Trick::new();
@@ -145,7 +145,7 @@ fn a_waker_that_panics_when_replaced_leaves_the_operation_parked() {
 }
 
 #[test]
-fn a_waker_that_panics_when_dropped_at_a_timeout_leaves_the_value_with_the_operation() {
+fn a_waker_that_panics_when_dropped_at_a_cancel_leaves_the_send_its_value() {
     let (tx, rx) = rendezvous();
     let token = CancelToken::new();
     let trick = Trick::new();
@@ -161,7 +161,7 @@ fn a_waker_that_panics_when_dropped_at_a_timeout_leaves_the_value_with_the_opera
 /// The value comes between the two attempts of a poll, while the waker is cloned. Then the clone is
 /// not needed, and its drop panics.
 #[test]
-fn a_waker_that_panics_when_it_is_not_needed_after_all_loses_no_value() {
+fn an_unneeded_waker_clone_that_panics_when_dropped_loses_no_value() {
     let (tx, rx) = unbounded();
     let trick = Trick::new();
     let end = tx.clone();
@@ -179,7 +179,7 @@ fn a_waker_that_panics_when_it_is_not_needed_after_all_loses_no_value() {
 
 /// As above, with a send that parks meanwhile and that this receive admits.
 #[test]
-fn a_waker_that_panics_when_it_is_not_needed_after_all_loses_no_wake_up() {
+fn an_unneeded_waker_clone_that_panics_when_dropped_loses_no_wake_up() {
     let (tx, rx) = bounded(1);
     let tx: &'static Sender<u32> = Box::leak(Box::new(tx));
     let send = Arc::new(Mutex::new(Box::pin(tx.send(8))));

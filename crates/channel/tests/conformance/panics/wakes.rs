@@ -19,7 +19,7 @@ use crate::{
 };
 
 #[test]
-fn a_receivers_waker_that_panics_reaches_the_sender_and_the_value_arrives() {
+fn a_panic_in_a_receivers_waker_reaches_the_sender_and_the_value_arrives() {
     for (name, make) in queues() {
         let (tx, rx) = make().build().unwrap();
         let mut receive = pin!(rx.recv());
@@ -31,7 +31,7 @@ fn a_receivers_waker_that_panics_reaches_the_sender_and_the_value_arrives() {
 }
 
 #[test]
-fn a_senders_waker_that_panics_reaches_the_receiver_and_no_value_is_lost() {
+fn a_panic_in_a_senders_waker_reaches_the_receiver_and_loses_no_value() {
     for (name, make) in [queues()[0], queues()[1]] {
         type Receive = fn(&Receiver<u32>) -> Result<u32, Error>;
         let receives: [(&str, Receive); 4] = [
@@ -56,7 +56,7 @@ fn a_senders_waker_that_panics_reaches_the_receiver_and_no_value_is_lost() {
 }
 
 #[test]
-fn a_senders_waker_that_panics_leaves_recv_many_with_what_it_took() {
+fn a_panic_in_a_senders_waker_loses_no_value_of_recv_many() {
     let (tx, rx) = bounded(2);
     send_each(&tx, 0..2);
     let mut sends: Vec<_> = (2..5).map(|value| Box::pin(tx.send(value))).collect();
@@ -71,7 +71,7 @@ fn a_senders_waker_that_panics_leaves_recv_many_with_what_it_took() {
 }
 
 #[test]
-fn a_receivers_waker_that_panics_leaves_send_all_with_what_it_did_not_send() {
+fn a_panic_in_a_receivers_waker_leaves_unsent_values_in_the_batch() {
     let (tx, rx) = rendezvous();
     let mut receives: Vec<_> = (0..3).map(|_| Box::pin(rx.recv())).collect();
     assert!(poll_with(receives[0].as_mut(), &panicking_wake()).is_pending());
@@ -89,7 +89,7 @@ fn a_receivers_waker_that_panics_leaves_send_all_with_what_it_did_not_send() {
 }
 
 #[test]
-fn a_close_wakes_everybody_although_a_waker_panics() {
+fn a_close_wakes_every_other_receive_although_a_waker_panics() {
     for (name, make) in queues::<u32>() {
         let (tx, rx) = make().build().unwrap();
         let (wakes, waker) = Wakes::pair();
@@ -106,7 +106,7 @@ fn a_close_wakes_everybody_although_a_waker_panics() {
 }
 
 #[test]
-fn the_last_sender_that_goes_wakes_everybody_although_a_waker_panics() {
+fn dropping_the_last_sender_wakes_every_receive_although_a_waker_panics() {
     let (tx, rx) = rendezvous::<u32>();
     let (wakes, waker) = Wakes::pair();
     let mut first = pin!(rx.recv());
@@ -119,7 +119,7 @@ fn the_last_sender_that_goes_wakes_everybody_although_a_waker_panics() {
 }
 
 #[test]
-fn a_token_wakes_everybody_although_a_waker_panics() {
+fn a_token_wakes_every_operation_although_a_waker_panics() {
     let (_tx, rx) = rendezvous::<u32>();
     let token = CancelToken::new();
     let child = token.child();
@@ -139,7 +139,7 @@ fn a_token_wakes_everybody_although_a_waker_panics() {
 }
 
 #[test]
-fn a_broadcast_wakes_everybody_although_a_waker_panics() {
+fn a_broadcast_wakes_every_receiver_although_a_waker_panics() {
     let (tx, mut first) = broadcast(2);
     let mut second = tx.subscribe();
     let (wakes, waker) = Wakes::pair();
@@ -151,7 +151,7 @@ fn a_broadcast_wakes_everybody_although_a_waker_panics() {
 }
 
 #[test]
-fn a_watch_wakes_everybody_although_a_waker_panics() {
+fn a_watch_wakes_every_receiver_although_a_waker_panics() {
     let (tx, mut first) = watch(0);
     let mut second = first.clone();
     let (wakes, waker) = Wakes::pair();
@@ -168,7 +168,7 @@ fn a_watch_wakes_everybody_although_a_waker_panics() {
 }
 
 #[test]
-fn a_oneshots_waker_that_panics_reaches_the_sender_and_the_value_arrives() {
+fn a_panic_in_a_oneshots_waker_reaches_the_sender_and_the_value_arrives() {
     let (tx, mut rx) = oneshot();
     {
         let mut receive = pin!(rx.recv());
@@ -179,7 +179,7 @@ fn a_oneshots_waker_that_panics_reaches_the_sender_and_the_value_arrives() {
 }
 
 #[test]
-fn a_selects_waker_that_panics_reaches_the_sender_and_the_value_arrives() {
+fn a_panic_in_a_selects_waker_reaches_the_sender_and_the_value_arrives() {
     let (tx, rx) = rendezvous();
     let (_other_tx, other_rx) = rendezvous();
     let mut select = pin!(Select::new().on(rx.recv(), |got| got).on(other_rx.recv(), |got| got));
@@ -190,7 +190,7 @@ fn a_selects_waker_that_panics_reaches_the_sender_and_the_value_arrives() {
 }
 
 #[test]
-fn a_selector_has_what_it_was_choosing_when_a_waker_panicked() {
+fn a_selector_keeps_its_chosen_value_when_a_waker_panics() {
     let (tx, rx) = bounded(1);
     tx.try_send(1).unwrap();
     let mut send = pin!(tx.send(2));
@@ -205,7 +205,7 @@ fn a_selector_has_what_it_was_choosing_when_a_waker_panicked() {
 }
 
 #[test]
-fn a_waker_that_panics_at_a_permit_keeps_the_permit() {
+fn a_panic_in_a_waker_loses_neither_a_permit_nor_its_value() {
     let (tx, rx) = bounded(1);
     let permit = tx.try_reserve().unwrap();
     let mut reserve = pin!(tx.reserve());
@@ -220,7 +220,7 @@ fn a_waker_that_panics_at_a_permit_keeps_the_permit() {
 }
 
 #[test]
-fn a_waker_that_panics_while_a_value_goes_back_reaches_who_dropped_the_receive() {
+fn a_panic_in_a_waker_while_a_value_returns_reaches_the_drop_of_its_receive() {
     let (tx, rx) = rendezvous();
     let mut quits = Box::pin(rx.recv());
     park(quits.as_mut());

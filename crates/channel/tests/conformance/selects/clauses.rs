@@ -92,7 +92,7 @@ fn a_dropped_select_gives_its_value_back() {
 }
 
 #[test]
-fn a_dropped_select_leaves_every_line() {
+fn a_dropped_select_leaves_no_clause_parked() {
     let (tx, rx) = bounded(1);
     tx.try_send(0).unwrap();
     let (_other_tx, other_rx) = rendezvous::<u32>();
@@ -106,7 +106,7 @@ fn a_dropped_select_leaves_every_line() {
 }
 
 #[test]
-fn a_losing_send_keeps_its_value_and_can_go_on() {
+fn a_losing_send_keeps_its_value_and_can_still_be_sent() {
     let (tx, rx) = bounded(1);
     tx.try_send(0).unwrap();
     let (other_tx, other_rx) = unbounded::<u32>();
@@ -124,7 +124,7 @@ fn a_losing_send_keeps_its_value_and_can_go_on() {
 }
 
 #[test]
-fn a_losing_send_gives_its_value_to_whoever_asks() {
+fn into_unsent_of_a_losing_send_gives_its_value_back() {
     let (tx, _rx) = rendezvous();
     let (other_tx, other_rx) = unbounded();
     other_tx.try_send(1).unwrap();
@@ -134,7 +134,7 @@ fn a_losing_send_gives_its_value_to_whoever_asks() {
 }
 
 #[test]
-fn an_operation_that_was_awaited_before_can_become_a_clause() {
+fn a_parked_receive_can_become_a_clause() {
     let (tx, rx) = rendezvous();
     let (_other_tx, other_rx) = rendezvous::<u32>();
     let mut receive = pin!(rx.recv());
@@ -148,7 +148,7 @@ fn an_operation_that_was_awaited_before_can_become_a_clause() {
 }
 
 #[test]
-fn a_select_that_changes_its_waker_wakes_the_new_one() {
+fn a_select_polled_with_a_new_waker_wakes_the_new_one() {
     let (tx, rx) = rendezvous();
     let (_other_tx, other_rx) = rendezvous::<u32>();
     let mut select = pin!(Select::new().on(rx.recv(), |got| got).on(other_rx.recv(), |got| got));
@@ -239,7 +239,7 @@ fn two_selects_that_both_send_and_receive_meet_each_other() {
 // ---- many clauses -------------------------------------------------------------------------------
 
 #[test]
-fn a_select_may_have_more_clauses_than_it_locks_without_an_allocation() {
+fn a_selector_may_have_forty_clauses() {
     let channels: Vec<_> = (0..40).map(|_| rendezvous()).collect();
     for winner in [0, 15, 16, 17, 39] {
         let mut selector = Selector::new();

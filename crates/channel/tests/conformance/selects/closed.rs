@@ -7,7 +7,7 @@ use marline_channel::{ErrorKind, Select, bounded, oneshot, rendezvous, unbounded
 use crate::conformance::{Wakes, park, poll_with, ready};
 
 #[test]
-fn a_closed_channel_is_ready_with_its_error() {
+fn a_clause_on_a_closed_channel_is_ready_with_its_error() {
     let (tx, rx) = unbounded::<u32>();
     let (_open_tx, open_rx) = unbounded::<u32>();
     drop(tx);
@@ -17,7 +17,7 @@ fn a_closed_channel_is_ready_with_its_error() {
 }
 
 #[test]
-fn a_send_clause_on_a_closed_channel_is_ready_with_its_value() {
+fn a_send_clause_on_a_closed_channel_gives_its_value_back() {
     let (tx, rx) = bounded(1);
     drop(rx);
     let (_open_tx, open_rx) = unbounded::<u32>();
@@ -30,7 +30,7 @@ fn a_send_clause_on_a_closed_channel_is_ready_with_its_value() {
 }
 
 #[test]
-fn an_end_that_was_let_go_is_closed_for_a_select() {
+fn a_clause_of_a_released_end_fails_with_closed() {
     let (tx, rx) = unbounded();
     let other = rx.clone();
     tx.try_send(1).unwrap();
@@ -69,7 +69,7 @@ fn skip_closed_passes_over_closed_channels() {
 }
 
 #[test]
-fn skip_closed_takes_what_a_closed_channel_still_holds() {
+fn skip_closed_still_takes_the_values_inside_a_closed_channel() {
     let (tx, rx) = unbounded();
     tx.try_send(1).unwrap();
     drop(tx);
@@ -79,7 +79,7 @@ fn skip_closed_takes_what_a_closed_channel_still_holds() {
 }
 
 #[test]
-fn skip_closed_goes_on_when_a_channel_closes_meanwhile() {
+fn skip_closed_keeps_waiting_when_one_channel_closes() {
     let (tx, rx) = unbounded::<u32>();
     let (open_tx, open_rx) = unbounded::<u32>();
     let select = Select::new().skip_closed().on(rx.recv(), |got| got).on(open_rx.recv(), |got| got);
@@ -92,7 +92,7 @@ fn skip_closed_goes_on_when_a_channel_closes_meanwhile() {
 }
 
 #[test]
-fn when_all_are_closed_skip_closed_says_so() {
+fn skip_closed_fails_with_closed_when_every_channel_is_closed() {
     let (tx, rx) = unbounded::<u32>();
     let (full_tx, full_rx) = rendezvous::<u32>();
     let mut waits = pin!(Select::new().skip_closed().on(rx.recv(), drop).on(full_tx.send(1), drop));

@@ -38,7 +38,7 @@ fn a_send_clause_that_timed_out_gives_its_value_back() {
 }
 
 #[test]
-fn the_selects_own_deadline_is_its_own_error() {
+fn the_selects_own_deadline_ends_it_with_timeout() {
     let (_tx, rx) = unbounded::<u32>();
     let select = || Select::new().on(rx.recv().deadline(far()), drop).timeout(MOMENT);
     assert_eq!(select().wait().unwrap_err().kind(), ErrorKind::Timeout);
@@ -54,7 +54,7 @@ fn a_clauses_deadline_before_the_selects_own_chooses_the_clause() {
 }
 
 #[test]
-fn a_passed_deadline_of_a_clause_still_allows_an_attempt_at_all_of_them() {
+fn a_passed_deadline_of_a_clause_still_allows_an_attempt_at_every_clause() {
     let (_tx, rx) = unbounded::<u32>();
     let (ready_tx, ready_rx) = unbounded();
     ready_tx.try_send(7).unwrap();
@@ -66,7 +66,7 @@ fn a_passed_deadline_of_a_clause_still_allows_an_attempt_at_all_of_them() {
 }
 
 #[test]
-fn a_clauses_token_chooses_the_clause() {
+fn a_triggered_token_chooses_its_clause() {
     let (_tx, rx) = rendezvous::<u32>();
     let (full, _full_rx) = rendezvous();
     let token = CancelToken::new();
@@ -87,7 +87,7 @@ fn a_clauses_token_chooses_the_clause() {
 }
 
 #[test]
-fn a_clauses_token_ends_a_waiting_thread() {
+fn a_clauses_token_ends_the_blocking_wait_of_its_select() {
     let (_tx, rx) = rendezvous::<u32>();
     let token = CancelToken::new();
     let (end, its) = (rx.clone(), token.clone());
@@ -109,7 +109,7 @@ fn a_clause_whose_token_was_triggered_before_is_chosen_without_an_attempt() {
 }
 
 #[test]
-fn the_selects_own_token_changes_nothing() {
+fn a_select_with_a_triggered_token_ends_without_an_attempt() {
     let (tx, rx) = bounded(1);
     let token = CancelToken::new();
     token.cancel();
@@ -120,7 +120,7 @@ fn the_selects_own_token_changes_nothing() {
 }
 
 #[test]
-fn the_selects_own_token_ends_a_waiting_task_and_its_values_stay() {
+fn the_selects_own_token_ends_it_and_a_send_keeps_its_value() {
     let (tx, rx) = rendezvous();
     let token = CancelToken::new();
     let mut send = pin!(tx.send(7));

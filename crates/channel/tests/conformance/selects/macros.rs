@@ -81,7 +81,7 @@ fn a_body_may_await_and_break_a_labelled_loop() {
 }
 
 #[test]
-fn bodies_may_borrow_what_others_borrow() {
+fn two_bodies_may_borrow_the_same_variable_mutably() {
     let (tx, rx) = unbounded();
     let (tx2, rx2) = unbounded();
     tx.try_send(1).unwrap();
@@ -172,7 +172,7 @@ fn without_an_else_arm_the_panic_says_to_add_one() {
 }
 
 #[test]
-fn options_combine() {
+fn a_select_accepts_all_options_at_once() {
     let (tx, rx) = unbounded::<u32>();
     let (open_tx, open_rx) = unbounded();
     drop(tx);

@@ -37,7 +37,7 @@ fn a_losing_oneshot_clause_keeps_its_value() {
 }
 
 #[test]
-fn a_broadcast_clause_is_chosen_with_its_value_and_with_its_lag() {
+fn a_broadcast_clause_is_chosen_with_a_value_or_with_lagged() {
     let (tx, mut rx) = broadcast(1);
     let (_other_tx, other_rx) = rendezvous::<u32>();
     {
@@ -55,7 +55,7 @@ fn a_broadcast_clause_is_chosen_with_its_value_and_with_its_lag() {
 }
 
 #[test]
-fn a_watch_clause_is_chosen_when_the_value_changes_and_when_it_closes() {
+fn a_watch_clause_is_chosen_by_a_change_and_by_the_close() {
     let (tx, mut rx) = watch(0);
     let (_other_tx, other_rx) = rendezvous::<()>();
     {
@@ -82,7 +82,7 @@ fn a_losing_watch_clause_leaves_the_value_unseen() {
 }
 
 #[test]
-fn a_thread_waits_for_queues_and_others_alike() {
+fn a_blocking_select_waits_for_a_queue_oneshot_broadcast_and_watch() {
     let (once_tx, mut once) = oneshot::<u32>();
     let (news_tx, mut news) = broadcast::<u32>(2);
     let (state_tx, mut state) = watch(0);

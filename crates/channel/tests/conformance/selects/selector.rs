@@ -7,7 +7,7 @@ use marline_channel::{ErrorKind, Selector, Sent, bounded, rendezvous, unbounded}
 use crate::conformance::{panic_of, park, ready};
 
 #[test]
-fn a_selector_waits_again_and_again() {
+fn a_selector_can_be_waited_on_repeatedly() {
     let (tx, rx) = rendezvous();
     let (_other_tx, other_rx) = rendezvous::<u32>();
     let mut selector = Selector::new();
@@ -25,7 +25,7 @@ fn a_selector_waits_again_and_again() {
 }
 
 #[test]
-fn a_selector_is_in_no_line_between_waits() {
+fn a_selector_has_no_parked_clause_between_waits() {
     let (tx, rx) = rendezvous::<u32>();
     let mut selector = Selector::new();
     selector.recv(&rx);
@@ -35,7 +35,7 @@ fn a_selector_is_in_no_line_between_waits() {
 }
 
 #[test]
-fn a_send_clause_is_passed_over_until_it_is_refilled() {
+fn a_spent_send_clause_is_skipped_until_it_is_refilled() {
     let (tx, rx) = unbounded();
     let (_other_tx, other_rx) = unbounded::<u32>();
     let mut selector = Selector::new();
@@ -63,7 +63,7 @@ fn a_send_clause_on_a_closed_channel_gives_its_value_back() {
 }
 
 #[test]
-fn a_selector_that_skips_closed_channels_ends_with_the_last() {
+fn a_selector_with_skip_closed_fails_when_every_channel_is_closed() {
     let (tx, rx) = unbounded();
     let (tx2, rx2) = unbounded::<u32>();
     tx.try_send(1).unwrap();
@@ -77,7 +77,7 @@ fn a_selector_that_skips_closed_channels_ends_with_the_last() {
 }
 
 #[test]
-fn a_result_nobody_took_goes_back_at_the_next_wait() {
+fn an_untaken_result_returns_to_its_channel_at_the_next_wait() {
     let (tx, rx) = unbounded();
     tx.try_send(1).unwrap();
     tx.try_send(2).unwrap();
@@ -90,7 +90,7 @@ fn a_result_nobody_took_goes_back_at_the_next_wait() {
 }
 
 #[test]
-fn a_result_nobody_took_goes_back_with_the_selector() {
+fn an_untaken_result_returns_to_its_channel_when_the_selector_is_dropped() {
     let (tx, rx) = unbounded();
     tx.try_send(1).unwrap();
     let mut selector = Selector::new();
@@ -127,7 +127,7 @@ fn only_the_chosen_clause_has_a_result() {
 }
 
 #[test]
-fn a_key_of_another_selector_is_refused() {
+fn a_key_of_another_selector_panics() {
     let (_tx, rx) = unbounded::<u32>();
     let key = Selector::new().recv(&rx);
     let message = panic_of(|| Selector::new().received(&key));
@@ -148,7 +148,7 @@ fn refilling_before_the_result_was_taken_sends_nothing_twice() {
 }
 
 #[test]
-fn a_selector_whose_clauses_are_all_spent_says_so() {
+fn a_selector_with_only_spent_clauses_fails_and_says_to_refill() {
     let (tx, _rx) = bounded(4);
     let mut selector = Selector::new();
     let key = selector.send(&tx, 1);
@@ -167,7 +167,7 @@ fn leak_a_wait(selector: &mut Selector<'_>) {
 }
 
 #[test]
-fn a_value_handed_to_a_leaked_wait_is_had_by_the_next_one() {
+fn a_value_handed_to_a_leaked_wait_goes_to_the_next_wait() {
     let (tx, rx) = rendezvous();
     let mut selector = Selector::new();
     let key = selector.recv(&rx);
@@ -178,7 +178,7 @@ fn a_value_handed_to_a_leaked_wait_is_had_by_the_next_one() {
 }
 
 #[test]
-fn a_value_handed_to_a_leaked_wait_goes_back_with_the_selector() {
+fn a_value_handed_to_a_leaked_wait_returns_when_the_selector_is_dropped() {
     let (tx, rx) = rendezvous();
     let mut selector = Selector::new();
     selector.recv(&rx);
@@ -190,7 +190,7 @@ fn a_value_handed_to_a_leaked_wait_goes_back_with_the_selector() {
 }
 
 #[test]
-fn a_selector_with_a_leaked_wait_leaves_every_line_when_dropped() {
+fn a_dropped_selector_with_a_leaked_wait_leaves_no_clause_parked() {
     let (tx, rx) = rendezvous();
     let mut selector = Selector::new();
     selector.recv(&rx);
@@ -202,7 +202,7 @@ fn a_selector_with_a_leaked_wait_leaves_every_line_when_dropped() {
 }
 
 #[test]
-fn a_clause_added_after_a_leaked_wait_is_looked_at() {
+fn a_clause_added_after_a_leaked_wait_can_be_chosen() {
     let (_tx, rx) = rendezvous::<u32>();
     let (tx2, rx2) = unbounded();
     tx2.try_send(2).unwrap();
@@ -215,7 +215,7 @@ fn a_clause_added_after_a_leaked_wait_is_looked_at() {
 }
 
 #[test]
-fn refilling_after_a_leaked_wait_is_sound() {
+fn a_refill_after_a_leaked_wait_gives_the_old_value_back() {
     let (tx, rx) = rendezvous();
     let mut selector = Selector::new();
     let key = selector.send(&tx, 1);

@@ -5,7 +5,7 @@ use marline_channel::{Select, Selector, select, unbounded};
 use crate::conformance::{run, send_each};
 
 #[test]
-fn biased_looks_in_the_order_clauses_were_added() {
+fn a_biased_select_tries_clauses_in_the_order_they_were_added() {
     let channels: Vec<_> = (0..3).map(|_| unbounded()).collect();
     for (index, (tx, _)) in channels.iter().enumerate() {
         send_each(tx, [index; 5]);
@@ -22,7 +22,7 @@ fn biased_looks_in_the_order_clauses_were_added() {
 }
 
 #[test]
-fn a_biased_selector_looks_in_the_order_clauses_were_added() {
+fn a_biased_selector_tries_clauses_in_the_order_they_were_added() {
     let (tx, rx) = unbounded();
     let (tx2, rx2) = unbounded();
     send_each(&tx, 0..5);
@@ -120,7 +120,7 @@ fn a_selector_of_a_hundred_clauses_is_fair() {
 }
 
 #[test]
-fn two_selects_that_take_turns_on_a_thread_starve_nobody() {
+fn two_selects_that_take_turns_on_a_thread_starve_no_clause() {
     let channels: Vec<_> = (0..2).map(|_| unbounded()).collect();
     for (tx, _) in &channels {
         tx.try_send(()).unwrap();

@@ -53,7 +53,7 @@ fn ends_after(rig: &mut Rig, number: u128, attempt: u64, items: u32) {
 }
 
 #[test]
-fn each_item_is_given_once_and_held_until_it_is_released() {
+fn each_item_is_yielded_once_and_held_until_it_is_released() {
     let mut rig = submitted(1);
     comes(&mut rig, 1, 0);
     comes(&mut rig, 1, 1);
@@ -72,7 +72,7 @@ fn each_item_is_given_once_and_held_until_it_is_released() {
 }
 
 #[test]
-fn whoever_sees_to_a_stream_is_told_what_was_taken() {
+fn the_controller_or_host_of_a_stream_hears_how_many_items_were_consumed() {
     let mut rig = submitted(1);
     comes(&mut rig, 1, 0);
     rig.take();
@@ -90,7 +90,7 @@ fn whoever_sees_to_a_stream_is_told_what_was_taken() {
 }
 
 #[test]
-fn a_stream_that_is_closed_is_cancelled_and_what_still_comes_is_let_go() {
+fn closing_a_stream_cancels_its_task_and_releases_late_items() {
     let mut rig = submitted(1);
     comes(&mut rig, 1, 0);
     rig.take();
@@ -108,7 +108,7 @@ fn a_stream_that_is_closed_is_cancelled_and_what_still_comes_is_let_go() {
 }
 
 #[test]
-fn the_end_of_a_direct_call_waits_for_the_items_that_it_overtook() {
+fn the_end_of_a_direct_call_waits_for_its_late_items() {
     let mut rig = called(1, 0);
     comes(&mut rig, 1, 0);
     ends_after(&mut rig, 1, 1, 2);
@@ -118,7 +118,7 @@ fn the_end_of_a_direct_call_waits_for_the_items_that_it_overtook() {
 }
 
 #[test]
-fn a_call_that_is_sent_again_goes_on_where_its_user_is() {
+fn a_retried_stream_continues_after_the_items_that_were_consumed() {
     let mut rig = called(1, 1);
     comes(&mut rig, 1, 0);
     comes(&mut rig, 1, 1);
@@ -157,7 +157,7 @@ fn a_stream_ends_with_the_session() {
 }
 
 #[test]
-fn what_an_answer_names_is_released_if_the_call_ends_otherwise_before_its_items_came() {
+fn referents_of_a_result_are_released_if_the_call_is_lost_before_its_items() {
     let mut rig = called(1, 0);
     let thing = Referent::Object(ObjectId::of(task_id(1), 0));
     let value = Value { referents: vec![thing], ..Payload::raw("named").into() };

@@ -7,7 +7,7 @@ use crate::spec::CheckpointPolicy;
 use bytes::Bytes;
 
 #[test]
-fn a_taken_name_is_already_exists_unless_get_if_exists() {
+fn a_taken_name_fails_with_already_exists_unless_get_if_exists_is_set() {
     let mut rig = Rig::new();
     let (client, worker) = (rig.client(1), rig.worker(2, 4));
     let name = Some(Arc::from("the counter"));
@@ -39,7 +39,7 @@ fn a_taken_name_is_already_exists_unless_get_if_exists() {
 }
 
 #[test]
-fn an_actor_that_is_found_brings_what_its_creator_said_of_its_methods() {
+fn finding_an_actor_returns_its_interface_and_large_interfaces_are_rejected() {
     let mut rig = Rig::new();
     let (client, worker) = (rig.client(1), rig.worker(2, 4));
     let interface = Bytes::from_static(b"two methods");
@@ -58,7 +58,7 @@ fn an_actor_that_is_found_brings_what_its_creator_said_of_its_methods() {
 }
 
 #[test]
-fn an_actor_that_another_session_creates_again_is_held_by_both() {
+fn an_actor_that_two_sessions_create_is_held_by_both() {
     let mut rig = Rig::new();
     let (first, second, worker) = (rig.client(1), rig.client(2), rig.worker(3, 4));
     let instance = rig.create(first, worker, actor(7));
@@ -102,7 +102,7 @@ fn a_constructor_that_raises_frees_the_name_and_runs_once() {
 }
 
 #[test]
-fn an_actor_is_restarted_at_once_then_after_a_while_until_its_restarts_are_used_up() {
+fn an_actor_restarts_at_once_then_after_a_delay_up_to_max_restarts() {
     let mut rig = Rig::new();
     let (client, worker) = (rig.client(1), rig.worker(2, 1));
     let options = ActorOptions { max_restarts: Budget::Times(2), ..ActorOptions::default() };
@@ -180,7 +180,7 @@ fn calls_wait_for_their_actor_and_reach_it_in_order() {
 }
 
 #[test]
-fn a_call_to_an_actor_that_is_not_here_did_not_run() {
+fn a_call_to_an_unknown_or_deleted_actor_fails_without_running() {
     let mut rig = Rig::new();
     let (client, worker) = (rig.client(1), rig.worker(2, 1));
     rig.submit(client, call(1, ActorId::from_u128(99)));
@@ -198,7 +198,7 @@ fn a_call_to_an_actor_that_is_not_here_did_not_run() {
 }
 
 #[test]
-fn a_lost_call_goes_to_the_next_instance_only_if_actor_and_call_allow_it() {
+fn a_lost_call_is_retried_only_if_the_actor_and_the_call_allow_it() {
     let mut rig = Rig::new();
     let (client, worker) = (rig.client(1), rig.worker(2, 1));
     let options = ActorOptions {
@@ -226,7 +226,7 @@ fn a_lost_call_goes_to_the_next_instance_only_if_actor_and_call_allow_it() {
 }
 
 #[test]
-fn whoever_waits_for_an_actor_that_cannot_be_placed_is_told() {
+fn a_client_is_warned_when_its_actor_cannot_be_placed() {
     let mut rig = Rig::new();
     let client = rig.client(1);
     let spec = actor(1);
@@ -243,7 +243,7 @@ fn whoever_waits_for_an_actor_that_cannot_be_placed_is_told() {
 }
 
 #[test]
-fn a_call_that_runs_when_its_actor_is_deleted_says_so() {
+fn a_running_call_of_a_deleted_actor_fails_with_gone_and_may_have_run() {
     let mut rig = Rig::new();
     let (client, worker) = (rig.client(1), rig.worker(2, 1));
     let instance = rig.create(client, worker, actor(7));
@@ -267,7 +267,7 @@ fn a_call_that_runs_when_its_actor_is_deleted_says_so() {
 }
 
 #[test]
-fn get_if_exists_finds_only_an_actor_of_the_same_class_and_by_name() {
+fn get_if_exists_needs_a_name_and_finds_only_actors_of_the_same_class() {
     let mut rig = Rig::new();
     let (client, worker) = (rig.client(1), rig.worker(2, 1));
     let options = ActorOptions { get_if_exists: true, ..ActorOptions::default() };
@@ -294,7 +294,7 @@ fn get_if_exists_finds_only_an_actor_of_the_same_class_and_by_name() {
 }
 
 #[test]
-fn a_named_actor_is_found_whichever_version_of_its_class_is_asked_for() {
+fn get_if_exists_finds_an_actor_of_any_version_of_its_class() {
     let mut rig = Rig::new();
     let client = rig.client(1);
     let named = |number, class: &str| {
@@ -318,7 +318,7 @@ fn a_named_actor_is_found_whichever_version_of_its_class_is_asked_for() {
 }
 
 #[test]
-fn a_class_of_a_script_is_the_same_class_in_processes_that_import_the_script() {
+fn a_class_of_a_script_matches_the_class_imported_from_its_module() {
     for (first, same, different) in [
         (
             "python:__main__.Outer.Inner#1",
@@ -356,7 +356,7 @@ fn a_class_of_a_script_is_the_same_class_in_processes_that_import_the_script() {
 }
 
 #[test]
-fn a_restart_begins_with_the_two_newest_checkpoints_and_a_stale_life_cannot_save() {
+fn a_restart_gets_the_two_newest_checkpoints_and_stale_ones_are_ignored() {
     let mut rig = Rig::new();
     let (client, worker) = (rig.client(1), rig.worker(2, 1));
     let options = ActorOptions {
@@ -384,7 +384,7 @@ fn a_restart_begins_with_the_two_newest_checkpoints_and_a_stale_life_cannot_save
 }
 
 #[test]
-fn an_actor_that_ended_itself_is_not_restarted() {
+fn an_actor_that_exits_is_not_restarted() {
     let mut rig = Rig::new();
     let (client, worker) = (rig.client(1), rig.worker(2, 1));
     let options = ActorOptions { max_restarts: Budget::Unlimited, ..ActorOptions::default() };
@@ -397,7 +397,7 @@ fn an_actor_that_ended_itself_is_not_restarted() {
 }
 
 #[test]
-fn an_actor_that_is_killed_lives_on_if_it_may_be_restarted() {
+fn killing_an_actor_kills_only_its_instance() {
     let mut rig = Rig::new();
     let (client, worker) = (rig.client(1), rig.worker(2, 1));
     let instance = rig.create(client, worker, actor(7));
@@ -432,7 +432,7 @@ fn destroyed(rig: &mut Rig) -> Vec<Instance> {
 }
 
 #[test]
-fn actors_that_only_have_handles_to_each_other_end_with_their_driver() {
+fn actors_that_are_held_only_by_each_other_end_with_their_driver() {
     let mut rig = Rig::new();
     let (driver, worker) = (rig.client(1), rig.worker(2, 4));
     let (first, in_first) = lives(&mut rig, driver, worker, 10);
@@ -447,7 +447,7 @@ fn actors_that_only_have_handles_to_each_other_end_with_their_driver() {
 }
 
 #[test]
-fn an_actor_that_others_hold_outlives_its_driver() {
+fn an_actor_that_another_client_holds_outlives_its_driver() {
     let mut rig = Rig::new();
     let (driver, other, worker) = (rig.client(1), rig.client(2), rig.worker(3, 4));
     let (shared, process) = lives(&mut rig, driver, worker, 10);
@@ -462,7 +462,7 @@ fn an_actor_that_others_hold_outlives_its_driver() {
 }
 
 #[test]
-fn what_a_detached_actor_made_outlives_whoever_made_that() {
+fn an_actor_created_by_a_detached_actor_outlives_the_driver() {
     let mut rig = Rig::new();
     let (driver, worker) = (rig.client(1), rig.worker(2, 4));
     let detached = ActorOptions { lifetime: Lifetime::Detached, ..ActorOptions::default() };

@@ -26,7 +26,7 @@ pub(super) fn released(rig: &mut Rig, client: Session, object: ObjectId) {
 }
 
 #[test]
-fn data_is_kept_where_it_was_made_until_the_last_hold_goes() {
+fn a_worker_retains_a_result_until_its_last_hold_is_released() {
     let mut rig = Rig::new();
     let (client, worker) = (rig.client(1), rig.worker(2, 1));
     let object = made(&mut rig, client, worker, 1);
@@ -70,7 +70,7 @@ fn a_task_goes_to_the_worker_that_has_most_of_its_arguments() {
 }
 
 #[test]
-fn data_of_a_result_that_nobody_holds_or_wants_is_forgotten_at_once() {
+fn blobs_of_unheld_stale_or_surplus_results_are_evicted_at_once() {
     let mut rig = Rig::new();
     let (client, worker) = (rig.client(1), rig.worker(2, 1));
     rig.submit(client, task(1));
@@ -94,7 +94,7 @@ fn data_of_a_result_that_nobody_holds_or_wants_is_forgotten_at_once() {
 }
 
 #[test]
-fn data_under_the_name_of_another_object_is_refused() {
+fn a_result_stored_under_the_id_of_another_object_is_rejected() {
     let mut rig = Rig::new();
     let (client, worker) = (rig.client(1), rig.worker(2, 1));
     rig.submit(client, task(1));
@@ -106,7 +106,7 @@ fn data_under_the_name_of_another_object_is_refused() {
 }
 
 #[test]
-fn what_a_client_puts_into_a_store_counts_when_the_controller_says_so() {
+fn a_stored_put_is_retained_once_and_evicted_when_it_is_released() {
     let mut rig = Rig::new();
     let (client, worker) = (rig.client(1), rig.worker(2, 1));
     let object = result(90);
@@ -121,7 +121,7 @@ fn what_a_client_puts_into_a_store_counts_when_the_controller_says_so() {
 }
 
 #[test]
-fn what_a_client_put_into_a_store_that_is_gone_is_lost_and_said_so() {
+fn an_object_put_into_the_store_of_an_ended_worker_is_lost() {
     let mut rig = Rig::new();
     let (client, worker) = (rig.client(1), rig.worker(2, 1));
     rig.dies(worker);
@@ -137,7 +137,7 @@ fn what_a_client_put_into_a_store_that_is_gone_is_lost_and_said_so() {
 }
 
 #[test]
-fn a_worker_that_looks_for_data_is_told_where_it_is_and_its_copy_counts() {
+fn a_worker_that_locates_an_object_gets_its_copies_and_adds_its_own() {
     let mut rig = Rig::new();
     let (client, worker, other) = (rig.client(1), rig.worker(2, 1), rig.worker(3, 0));
     let object = made(&mut rig, client, worker, 1);
@@ -158,7 +158,7 @@ fn a_worker_that_looks_for_data_is_told_where_it_is_and_its_copy_counts() {
 }
 
 #[test]
-fn whoever_looks_for_lost_data_is_told_what_was_lost_and_why() {
+fn the_error_for_a_lost_object_says_why_it_was_lost_and_not_recomputed() {
     let mut rig = Rig::new();
     let (client, worker, other) = (rig.client(1), rig.worker(2, 1), rig.worker(3, 0));
     let object = result(1);
@@ -183,7 +183,7 @@ fn whoever_looks_for_lost_data_is_told_what_was_lost_and_why() {
 }
 
 #[test]
-fn what_a_direct_call_left_in_a_store_is_held_for_its_caller() {
+fn a_stored_result_of_a_direct_call_is_held_for_its_caller() {
     let mut rig = Rig::new();
     let (client, worker) = (rig.client(1), rig.worker(2, 1));
     let instance = rig.create(client, worker, actor(7));
@@ -236,7 +236,7 @@ pub(super) fn found(rig: &mut Rig, worker: Session) -> Result<Session, Error> {
 }
 
 #[test]
-fn a_lost_result_is_recomputed_for_every_session_that_looks_for_it() {
+fn a_lost_result_is_recomputed_once_for_all_workers_that_locate_it() {
     let mut rig = Rig::new();
     let (client, worker, other) = (rig.client(1), rig.worker(2, 1), rig.worker(3, 0));
     let object = made(&mut rig, client, worker, 1);
@@ -255,7 +255,7 @@ fn a_lost_result_is_recomputed_for_every_session_that_looks_for_it() {
 }
 
 #[test]
-fn lost_data_is_recomputed_with_its_inputs_though_nothing_holds_them_any_more() {
+fn recomputing_a_lost_object_recomputes_its_released_inputs_too() {
     let mut rig = Rig::new();
     let (client, worker) = (rig.client(1), rig.worker(2, 1));
     rig.client_says(
@@ -300,7 +300,7 @@ fn lost_data_is_recomputed_with_its_inputs_though_nothing_holds_them_any_more() 
 }
 
 #[test]
-fn a_recomputation_that_fails_fails_all_that_wait_for_it() {
+fn a_failed_recomputation_fails_every_task_and_lookup_that_waits_for_it() {
     let mut rig = Rig::new();
     let (client, worker, other) = (rig.client(1), rig.worker(2, 1), rig.worker(3, 0));
     let object = made(&mut rig, client, worker, 1);
@@ -318,7 +318,7 @@ fn a_recomputation_that_fails_fails_all_that_wait_for_it() {
 }
 
 #[test]
-fn data_that_was_put_or_has_left_the_lineage_is_lost_with_its_last_copy() {
+fn an_object_outside_the_lineage_is_lost_with_its_last_copy() {
     let mut rig = Rig::with(Config { max_lineage_bytes: 1_000, ..Config::default() });
     let (client, worker, other) = (rig.client(1), rig.worker(2, 1), rig.worker(3, 0));
     let put = result(90);
@@ -341,7 +341,7 @@ fn data_that_was_put_or_has_left_the_lineage_is_lost_with_its_last_copy() {
 }
 
 #[test]
-fn data_that_is_lost_while_its_task_waits_for_another_value_is_recomputed() {
+fn an_input_lost_while_its_task_waits_for_another_input_is_recomputed() {
     let mut rig = Rig::new();
     let (client, worker) = (rig.client(1), rig.worker(2, 1));
     let object = made(&mut rig, client, worker, 1);
@@ -356,7 +356,7 @@ fn data_that_is_lost_while_its_task_waits_for_another_value_is_recomputed() {
 }
 
 #[test]
-fn lost_data_is_recomputed_up_to_a_depth() {
+fn lost_objects_are_recomputed_to_a_depth_of_100_tasks() {
     for (depth, runs) in [(100, true), (101, false)] {
         let mut rig = Rig::new();
         let (client, worker, other) = (rig.client(1), rig.worker(2, 1), rig.worker(3, 0));
@@ -381,7 +381,7 @@ fn lost_data_is_recomputed_up_to_a_depth() {
 }
 
 #[test]
-fn an_error_about_lost_data_names_the_object_its_node_and_the_function_that_made_it() {
+fn the_error_for_a_lost_object_names_the_object_its_node_and_its_function() {
     let mut rig = Rig::new();
     let (client, worker, other) = (rig.client(1), rig.worker(2, 1), rig.worker(3, 0));
     let options = TaskOptions { max_retries: Budget::Times(0), ..TaskOptions::default() };
@@ -400,7 +400,7 @@ fn an_error_about_lost_data_names_the_object_its_node_and_the_function_that_made
 }
 
 #[test]
-fn work_whose_data_is_lost_does_not_take_the_resources_that_recomputing_it_needs() {
+fn a_task_that_waits_for_lost_inputs_does_not_block_their_recomputation() {
     let mut rig = Rig::new();
     let client = rig.client(1);
     let with_gpu = |rig: &mut Rig, number| {
@@ -427,7 +427,7 @@ fn work_whose_data_is_lost_does_not_take_the_resources_that_recomputing_it_needs
 }
 
 #[test]
-fn a_recomputation_stops_when_nothing_holds_its_result_any_more() {
+fn a_recomputation_stops_when_its_result_is_released() {
     let mut rig = Rig::new();
     let (client, worker, other) = (rig.client(1), rig.worker(2, 1), rig.worker(3, 0));
     let object = made(&mut rig, client, worker, 1);
@@ -447,7 +447,7 @@ fn a_recomputation_stops_when_nothing_holds_its_result_any_more() {
 }
 
 #[test]
-fn small_values_that_are_kept_for_tasks_that_could_run_again_count() {
+fn small_inputs_count_towards_max_lineage_bytes() {
     let mut rig = Rig::with(Config { max_lineage_bytes: 10_000, ..Config::default() });
     let (client, worker) = (rig.client(1), rig.worker(2, 1));
     for number in 1..=5 {
@@ -464,7 +464,7 @@ fn small_values_that_are_kept_for_tasks_that_could_run_again_count() {
 }
 
 #[test]
-fn a_dropped_lineage_entry_does_not_count_when_its_task_gets_another() {
+fn results_of_dropped_lineage_entries_are_evicted_when_released() {
     // There is room for two tasks.
     let mut rig = Rig::with(Config { max_lineage_bytes: 700, ..Config::default() });
     let (client, worker) = (rig.client(1), rig.worker(2, 1));
@@ -483,7 +483,7 @@ fn a_dropped_lineage_entry_does_not_count_when_its_task_gets_another() {
 }
 
 #[test]
-fn a_session_that_looks_for_data_that_is_small_when_recomputed_is_told_to_ask_again() {
+fn locating_an_object_that_is_recomputed_small_fails_with_unavailable() {
     let mut rig = Rig::new();
     let (client, worker, other) = (rig.client(1), rig.worker(2, 1), rig.worker(3, 0));
     let object = made(&mut rig, client, worker, 1);
@@ -496,7 +496,7 @@ fn a_session_that_looks_for_data_that_is_small_when_recomputed_is_told_to_ask_ag
 }
 
 #[test]
-fn a_recomputation_of_several_results_stops_when_nothing_holds_any_of_them() {
+fn a_recomputation_of_several_results_stops_when_all_are_released() {
     let mut rig = Rig::new();
     let (client, worker, other) = (rig.client(1), rig.worker(2, 1), rig.worker(3, 0));
     rig.submit(client, TaskSpec { returns: 2, ..task(1) });

@@ -23,7 +23,7 @@ fn refused(rig: &mut Rig, client: Session, number: u128) -> String {
 }
 
 #[test]
-fn a_task_that_needs_its_own_result_is_refused() {
+fn a_task_that_needs_its_own_result_is_rejected() {
     let mut rig = Rig::new();
     let (client, _) = (rig.client(1), rig.worker(2, 1));
     let error = rig.submit_ownerless(pair(1, vec![first(1)])).unwrap_err();
@@ -38,7 +38,7 @@ fn a_task_that_needs_its_own_result_is_refused() {
 }
 
 #[test]
-fn a_task_that_closes_a_cycle_is_refused_and_the_others_fail_with_it() {
+fn a_task_that_closes_a_cycle_is_rejected_and_the_others_fail_with_it() {
     let mut rig = Rig::new();
     let (client, _) = (rig.client(1), rig.worker(2, 1));
     rig.client_says(client, FromClient::Announce { object: second(3) });
@@ -59,7 +59,7 @@ fn a_task_that_closes_a_cycle_is_refused_and_the_others_fail_with_it() {
 }
 
 #[test]
-fn a_task_that_is_waited_for_and_closes_no_cycle_runs() {
+fn a_task_that_others_wait_for_runs_if_it_closes_no_cycle() {
     let mut rig = Rig::new();
     let (client, worker) = (rig.client(1), rig.worker(2, 1));
     rig.client_says(client, FromClient::Announce { object: second(3) });
@@ -78,7 +78,7 @@ fn a_task_that_is_waited_for_and_closes_no_cycle_runs() {
 }
 
 #[test]
-fn a_call_that_its_actors_constructor_needs_is_refused() {
+fn a_call_that_its_actors_constructor_needs_is_rejected() {
     let mut rig = Rig::new();
     let (client, _) = (rig.client(1), rig.worker(2, 1));
     let id = ActorId::from_u128(70);
@@ -100,7 +100,7 @@ fn a_call_that_its_actors_constructor_needs_is_refused() {
 }
 
 #[test]
-fn a_task_that_closes_a_cycle_through_an_actor_is_refused() {
+fn a_task_that_closes_a_cycle_through_an_actor_is_rejected() {
     let mut rig = Rig::new();
     let (client, _) = (rig.client(1), rig.worker(2, 1));
     let id = ActorId::from_u128(70);
@@ -119,7 +119,7 @@ fn a_task_that_closes_a_cycle_through_an_actor_is_refused() {
 }
 
 #[test]
-fn a_task_whose_needs_cannot_be_walked_to_their_end_is_refused() {
+fn a_task_with_too_many_needs_to_check_for_cycles_is_rejected() {
     let mut rig = Rig::new();
     let (client, _) = (rig.client(1), rig.worker(2, 1));
     rig.client_says(client, FromClient::Announce { object: second(9) });

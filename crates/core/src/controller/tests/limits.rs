@@ -4,7 +4,7 @@ use super::*;
 use crate::controller::credit::{FIRST_BYTES, FIRST_TASKS};
 
 #[test]
-fn submissions_beyond_the_limit_are_exhausted_and_name_the_limit() {
+fn submissions_beyond_max_pending_tasks_fail_and_name_the_limit() {
     let mut rig = Rig::with(Config { max_pending_tasks: 1, ..Config::default() });
     let worker = rig.worker(2, 1);
     rig.submit_ownerless(task(1)).unwrap();
@@ -52,7 +52,7 @@ fn small_bytes(max_pending_bytes: u64, max_session_bytes: u64) -> Config {
 }
 
 #[test]
-fn arguments_beyond_the_limit_of_bytes_are_exhausted_and_name_the_figures() {
+fn arguments_beyond_max_pending_bytes_fail_and_name_the_figures() {
     let mut rig = Rig::with(small_bytes(100, 100));
     let worker = rig.worker(2, 1);
     rig.submit_ownerless(task_of(1, 60)).unwrap();
@@ -71,7 +71,7 @@ fn arguments_beyond_the_limit_of_bytes_are_exhausted_and_name_the_figures() {
 }
 
 #[test]
-fn a_client_is_promised_no_more_bytes_than_its_session_may_have_pending() {
+fn a_client_gets_credit_for_at_most_max_session_bytes() {
     let mut rig = Rig::with(small_bytes(1_000_000, 300));
     let worker = rig.worker(2, 1);
     let client = rig.promised_client(1);
@@ -96,7 +96,7 @@ fn a_client_is_promised_no_more_bytes_than_its_session_may_have_pending() {
 }
 
 #[test]
-fn a_session_may_always_have_a_few_tasks_pending_however_much_others_have() {
+fn a_session_may_have_a_few_pending_tasks_even_if_others_use_up_the_limit() {
     let mut rig = Rig::with(Config { max_pending_tasks: 1, ..small_bytes(100, 100) });
     let worker = rig.worker(2, 1);
     rig.submit_ownerless(task_of(1, 100)).unwrap();
@@ -115,7 +115,7 @@ fn a_session_may_always_have_a_few_tasks_pending_however_much_others_have() {
 }
 
 #[test]
-fn promises_that_idle_sessions_never_use_stop_nobody() {
+fn unused_credit_of_idle_sessions_does_not_stop_other_sessions() {
     let limits = small_bytes(10_000, 5_000);
     let mut rig = Rig::with(Config { max_pending_tasks: 100, submit_window: 50, ..limits });
     for number in 1..=50 {
@@ -137,7 +137,7 @@ fn promises_that_idle_sessions_never_use_stop_nobody() {
 }
 
 #[test]
-fn a_session_may_have_a_few_tasks_at_a_time_however_much_idle_sessions_were_promised() {
+fn unused_credit_of_idle_sessions_leaves_room_for_a_few_tasks_at_a_time() {
     let limits = small_bytes(10_000, 5_000);
     let mut rig = Rig::with(Config { max_pending_tasks: 100, submit_window: 50, ..limits });
     for number in 1..=50 {
@@ -170,7 +170,7 @@ fn a_session_may_have_a_few_tasks_at_a_time_however_much_idle_sessions_were_prom
 }
 
 #[test]
-fn a_session_whose_limit_is_no_bytes_may_submit_one_task_at_a_time() {
+fn a_session_with_max_session_bytes_0_may_submit_a_task() {
     let mut rig = Rig::with(small_bytes(1_000, 0));
     let worker = rig.worker(2, 1);
     let client = rig.promised_client(1);
@@ -181,7 +181,7 @@ fn a_session_whose_limit_is_no_bytes_may_submit_one_task_at_a_time() {
 }
 
 #[test]
-fn room_that_the_work_of_others_leaves_is_offered_to_clients_that_wait() {
+fn room_freed_by_a_finished_task_is_offered_to_waiting_clients() {
     let limit = FIRST_TASKS as usize + 1;
     let mut rig = Rig::with(Config { max_pending_tasks: limit, ..Config::default() });
     let worker = rig.worker(2, 1);
@@ -199,7 +199,7 @@ fn room_that_the_work_of_others_leaves_is_offered_to_clients_that_wait() {
 }
 
 #[test]
-fn room_that_the_end_of_an_actor_leaves_is_offered_to_clients_that_wait() {
+fn room_freed_by_a_deleted_actor_is_offered_to_waiting_clients() {
     let limits = Config { max_pending_bytes: 2 * FIRST_BYTES, ..Config::default() };
     let mut rig = Rig::with(limits);
     let options = ActorOptions { lifetime: Lifetime::Detached, ..ActorOptions::default() };
@@ -218,7 +218,7 @@ fn room_that_the_end_of_an_actor_leaves_is_offered_to_clients_that_wait() {
 }
 
 #[test]
-fn kinds_of_work_that_wait_are_bounded_and_more_of_a_kind_are_not() {
+fn waiting_shapes_are_limited_and_tasks_of_a_waiting_shape_are_not() {
     let mut rig = Rig::with(Config { max_waiting_shapes: 2, ..Config::default() });
     let client = rig.client(1);
     rig.worker(2, 1);
@@ -244,7 +244,7 @@ fn kinds_of_work_that_wait_are_bounded_and_more_of_a_kind_are_not() {
 }
 
 #[test]
-fn living_actors_are_bounded_and_dead_ones_keep_no_arguments() {
+fn max_actors_limits_live_actors_and_dead_actors_keep_no_arguments() {
     let mut rig = Rig::with(Config { max_actors: 1, ..small_bytes(100, 100) });
     let create = |rig: &mut Rig, number, bytes| {
         let options = ActorOptions { lifetime: Lifetime::Detached, ..ActorOptions::default() };
@@ -334,7 +334,7 @@ fn results_without_an_owner_are_kept_for_their_ttl() {
 }
 
 #[test]
-fn the_oldest_kept_results_make_room_for_new_ones() {
+fn the_oldest_ownerless_results_make_room_for_new_ones() {
     // Half of this limit is for results without an owner: room for two of four bytes each, with the
     // overhead of their records.
     let mut rig = Rig::with(Config { max_result_bytes: 1_000, ..Config::default() });
@@ -351,7 +351,7 @@ fn the_oldest_kept_results_make_room_for_new_ones() {
 }
 
 #[test]
-fn only_what_a_session_holds_is_fetched() {
+fn a_session_can_fetch_only_objects_that_it_holds() {
     let mut rig = Rig::new();
     let (holder, other) = (rig.client(1), rig.client(2));
     rig.submit(holder, task(1));
@@ -369,7 +369,7 @@ fn only_what_a_session_holds_is_fetched() {
 }
 
 #[test]
-fn arguments_and_the_values_sent_along_fit_into_one_message_or_the_task_fails() {
+fn a_task_whose_arguments_and_inputs_exceed_max_input_bytes_fails() {
     let mut rig = Rig::with(Config { max_input_bytes: 10, ..Config::default() });
     let (client, worker) = (rig.client(1), rig.worker(2, 2));
     let objects = [91, 92].map(|number| ObjectId::of(task_id(number), 0));
@@ -394,7 +394,7 @@ fn arguments_and_the_values_sent_along_fit_into_one_message_or_the_task_fails() 
 }
 
 #[test]
-fn values_beyond_the_limit_are_exhausted_and_submissions_wait_until_some_are_released() {
+fn values_beyond_max_result_bytes_fail_and_withhold_credit_until_released() {
     let mut rig =
         Rig::with(Config { max_result_bytes: 100, submit_window: 1, ..Config::default() });
     let (client, worker) = (rig.client(1), rig.worker(2, 1));
@@ -423,7 +423,7 @@ fn values_beyond_the_limit_are_exhausted_and_submissions_wait_until_some_are_rel
 }
 
 #[test]
-fn calls_are_bounded_by_the_bytes_of_their_session() {
+fn the_arguments_of_calls_are_limited_by_max_session_bytes() {
     let mut rig = Rig::with(small_bytes(1_000, 300));
     let (client, worker) = (rig.client(1), rig.worker(2, 1));
     let instance = rig.create(client, worker, actor(5));
@@ -442,7 +442,7 @@ fn calls_are_bounded_by_the_bytes_of_their_session() {
 }
 
 #[test]
-fn an_actor_that_is_one_kind_of_work_too_many_dies_with_the_limit() {
+fn an_actor_beyond_max_waiting_shapes_names_the_limit() {
     let mut rig = Rig::with(Config { max_waiting_shapes: 1, ..Config::default() });
     let client = rig.client(1);
     rig.worker(2, 1);

@@ -7,7 +7,7 @@ fn ids(tasks: Vec<TaskStatus>) -> Vec<u128> {
 }
 
 #[test]
-fn tasks_are_listed_newest_first_and_as_the_filter_says() {
+fn tasks_are_listed_newest_first_and_filtered() {
     let mut rig = Rig::new();
     let worker = rig.worker(2, 1);
     for number in 1..=5 {
@@ -33,7 +33,7 @@ fn tasks_are_listed_newest_first_and_as_the_filter_says() {
 }
 
 #[test]
-fn the_calls_of_an_actor_are_listed_alone() {
+fn the_actor_filter_lists_only_the_calls_of_that_actor() {
     let mut rig = Rig::new();
     let client = rig.client(1);
     rig.submit_ownerless(task(1)).unwrap();
@@ -55,7 +55,7 @@ fn the_calls_of_an_actor_are_listed_alone() {
 }
 
 #[test]
-fn ids_that_match_a_prefix_are_listed_however_many_others_are_newer() {
+fn a_prefix_lists_the_matching_tasks_and_actors_even_if_others_are_newer() {
     let mut rig = Rig::new();
     let (client, worker) = (rig.client(1), rig.worker(2, 1));
     for number in 0x10..0x20 {
@@ -79,7 +79,7 @@ fn ids_that_match_a_prefix_are_listed_however_many_others_are_newer() {
 }
 
 #[test]
-fn reasons_to_wait_are_counted_once_per_kind() {
+fn waiting_work_is_counted_once_under_its_reason() {
     let mut rig = Rig::new();
     let client = rig.client(1);
     for number in 1..=3 {
@@ -122,7 +122,7 @@ fn reasons_to_wait_are_counted_once_per_kind() {
 }
 
 #[test]
-fn room_at_a_worker_that_does_not_provide_it_is_not_what_it_waits_for() {
+fn the_reason_to_wait_ignores_room_at_workers_without_the_function() {
     let mut rig = Rig::new();
     let worker = rig.worker(2, 1);
     for number in 1..=4 {

@@ -13,7 +13,7 @@ fn resolve(value: Result<Value, Error>) -> FromClient {
 }
 
 #[test]
-fn a_task_waits_for_what_was_announced_and_others_do_not() {
+fn a_task_waits_for_an_announced_object_and_other_tasks_do_not() {
     let mut rig = Rig::new();
     let (client, worker) = (rig.client(1), rig.worker(2, 1));
     rig.client_says(client, FromClient::Announce { object: OBJECT });
@@ -33,7 +33,7 @@ fn a_task_waits_for_what_was_announced_and_others_do_not() {
 }
 
 #[test]
-fn a_task_fails_as_what_was_announced_did() {
+fn a_task_fails_with_the_error_of_its_announced_input() {
     let mut rig = Rig::new();
     let client = rig.client(1);
     rig.client_says(client, FromClient::Announce { object: OBJECT });
@@ -49,7 +49,7 @@ fn a_task_fails_as_what_was_announced_did() {
 }
 
 #[test]
-fn a_task_that_waits_for_what_was_announced_can_be_cancelled() {
+fn a_task_that_waits_for_an_announced_object_can_be_cancelled() {
     let mut rig = Rig::new();
     let client = rig.client(1);
     rig.client_says(client, FromClient::Announce { object: OBJECT });
@@ -67,7 +67,7 @@ fn a_task_that_waits_for_what_was_announced_can_be_cancelled() {
 }
 
 #[test]
-fn what_was_announced_is_lost_with_whoever_was_to_say_it() {
+fn an_announced_object_is_lost_if_its_announcer_ends() {
     let mut rig = Rig::new();
     let (client, other) = (rig.client(1), rig.client(3));
     rig.client_says(client, FromClient::Announce { object: OBJECT });
@@ -90,7 +90,7 @@ fn what_was_announced_is_lost_with_whoever_was_to_say_it() {
 }
 
 #[test]
-fn what_is_too_large_when_it_comes_is_an_error_that_names_the_limit() {
+fn an_announced_object_with_too_large_a_value_resolves_to_an_error() {
     let mut rig = Rig::with(Config { max_payload_bytes: 4, ..Config::default() });
     let client = rig.client(1);
     rig.client_says(client, FromClient::Announce { object: OBJECT });
@@ -123,7 +123,7 @@ fn naming(object: ObjectId) -> Value {
 }
 
 #[test]
-fn what_an_answer_names_is_held_until_it_has_come_whatever_its_process_says_meanwhile() {
+fn an_enclosed_object_is_held_until_its_result_is_released() {
     let mut rig = Rig::new();
     let (client, worker, _, attempt, object) = about_to_answer(&mut rig);
     assert!(rig.controller.value(object).is_some());
@@ -137,7 +137,7 @@ fn what_an_answer_names_is_held_until_it_has_come_whatever_its_process_says_mean
 }
 
 #[test]
-fn announcing_the_answer_of_another_process_releases_nothing() {
+fn enclosing_objects_in_the_result_of_another_process_releases_nothing() {
     let mut rig = Rig::new();
     let (client, worker, _, attempt, object) = about_to_answer(&mut rig);
     let other = rig.client(4);
@@ -150,7 +150,7 @@ fn announcing_the_answer_of_another_process_releases_nothing() {
 }
 
 #[test]
-fn what_an_answer_names_that_never_comes_goes_with_its_process() {
+fn an_enclosed_object_is_released_if_its_process_ends_before_the_result() {
     let mut rig = Rig::new();
     let (_, worker, executor, attempt, object) = about_to_answer(&mut rig);
     rig.dies(executor);
@@ -160,7 +160,7 @@ fn what_an_answer_names_that_never_comes_goes_with_its_process() {
 }
 
 #[test]
-fn what_an_answer_names_that_nobody_wants_any_more_is_let_go() {
+fn an_enclosed_object_is_released_when_its_task_fails() {
     let mut rig = Rig::new();
     let (client, worker, _, attempt, object) = about_to_answer(&mut rig);
     rig.end(worker, attempt, AttemptEnd::Failed(raised("ValueError")), None);
@@ -169,7 +169,7 @@ fn what_an_answer_names_that_nobody_wants_any_more_is_let_go() {
 }
 
 #[test]
-fn what_the_answer_of_a_direct_call_names_is_held_until_it_is_entrusted() {
+fn objects_enclosed_in_a_direct_result_are_held_until_the_caller_accepts() {
     let mut rig = Rig::new();
     let (client, worker, executor) = (rig.client(1), rig.worker(2, 1), rig.client(3));
     let instance = rig.create(client, worker, actor(7));

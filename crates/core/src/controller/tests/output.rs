@@ -41,7 +41,7 @@ fn rig() -> (Rig, Session, Session) {
 }
 
 #[test]
-fn whoever_submitted_a_task_is_shown_what_it_prints() {
+fn the_output_of_a_task_is_shown_to_its_submitter() {
     let (mut rig, client, worker) = rig();
     let other = rig.client(3);
     rig.shows_output(other, Audience::Me);
@@ -56,13 +56,13 @@ fn whoever_submitted_a_task_is_shown_what_it_prints() {
 }
 
 #[test]
-fn nobody_is_shown_anything_who_did_not_ask_or_has_left() {
+fn output_of_ended_clients_and_of_ownerless_tasks_is_shown_to_no_client() {
     let (mut rig, client, worker) = rig();
     let other = rig.client(3);
     rig.submit(other, task(1));
     let attempt = rig.assigns(worker, 1);
+    rig.effects.clear();
     rig.prints(worker, OutputSource::Task(attempt), "one");
-    rig.effects.retain(|effect| !matches!(effect, Effect::ToClient { .. }));
     rig.nothing_left();
     rig.submit(client, task(2));
     rig.effects.clear();
@@ -81,7 +81,7 @@ fn nobody_is_shown_anything_who_did_not_ask_or_has_left() {
 }
 
 #[test]
-fn what_a_task_left_behind_still_prints_for_whoever_submitted_it() {
+fn output_that_comes_after_the_end_of_a_task_is_shown_to_its_submitter() {
     let (mut rig, client, worker) = rig();
     rig.submit(client, task(1));
     let attempt = rig.assigns(worker, 1);
@@ -93,7 +93,7 @@ fn what_a_task_left_behind_still_prints_for_whoever_submitted_it() {
 }
 
 #[test]
-fn whoever_created_an_actor_is_shown_what_it_prints_by_its_name_or_class() {
+fn the_output_of_an_actor_is_shown_to_its_creator_under_its_name_or_class() {
     let (mut rig, client, worker) = rig();
     let nameless = rig.create(client, worker, actor(7));
     rig.prints(worker, OutputSource::Actor(nameless), "one");
@@ -122,7 +122,7 @@ fn whoever_created_an_actor_is_shown_what_it_prints_by_its_name_or_class() {
 }
 
 #[test]
-fn work_of_an_executor_is_shown_to_whoever_sees_what_runs_there() {
+fn output_of_nested_work_is_shown_to_the_client_of_the_outer_task() {
     let (mut rig, client, worker) = rig();
     let executor = rig.client(3);
     rig.submit(client, task(1));

@@ -38,7 +38,7 @@ fn saved(rig: &mut Rig, client: Session, worker: Session, number: u128) -> Objec
 }
 
 #[test]
-fn what_only_a_leaving_worker_has_is_brought_elsewhere_before_it_may_go() {
+fn a_draining_worker_leaves_only_after_its_last_copies_are_moved() {
     let mut rig = Rig::new();
     let (client, leaving) = (rig.client(1), rig.worker(2, 1));
     let objects: Vec<ObjectId> =
@@ -68,7 +68,7 @@ fn what_only_a_leaving_worker_has_is_brought_elsewhere_before_it_may_go() {
 }
 
 #[test]
-fn what_cannot_be_brought_to_one_is_brought_to_another_and_at_last_goes_with_its_worker() {
+fn a_failed_move_is_tried_at_another_worker_and_then_given_up() {
     let mut rig = Rig::new();
     let (client, leaving) = (rig.client(1), rig.worker(2, 1));
     let object = made(&mut rig, client, leaving, 1);
@@ -86,7 +86,7 @@ fn what_cannot_be_brought_to_one_is_brought_to_another_and_at_last_goes_with_its
 }
 
 #[test]
-fn a_result_that_comes_while_its_worker_is_about_to_leave_is_moved_too() {
+fn a_result_that_finishes_while_its_worker_drains_is_moved_too() {
     let mut rig = Rig::new();
     let (client, leaving) = (rig.client(1), rig.worker(2, 1));
     rig.submit(client, task(1));
@@ -103,7 +103,7 @@ fn a_result_that_comes_while_its_worker_is_about_to_leave_is_moved_too() {
 }
 
 #[test]
-fn a_worker_that_is_to_bring_an_item_and_makes_it_itself_keeps_it() {
+fn an_item_yielded_by_the_worker_that_should_pull_it_is_not_evicted() {
     let mut rig = Rig::new();
     let (client, leaving) = (rig.client(1), rig.worker(2, 1));
     rig.submit(client, TaskSpec { stream_window: Some(4), ..task(1) });
@@ -141,7 +141,7 @@ fn a_worker_that_is_to_bring_an_item_and_makes_it_itself_keeps_it() {
 }
 
 #[test]
-fn a_worker_that_has_nothing_alone_may_go_at_once() {
+fn a_draining_worker_without_last_copies_leaves_at_once() {
     let mut rig = Rig::new();
     let worker = rig.worker(2, 1);
     drained(&mut rig, worker);
@@ -151,7 +151,7 @@ fn a_worker_that_has_nothing_alone_may_go_at_once() {
 }
 
 #[test]
-fn what_was_saved_comes_back_when_its_last_copy_is_lost() {
+fn a_durable_object_is_pulled_back_when_its_last_copy_is_lost() {
     let mut rig = Rig::new();
     let (client, worker, other) = (rig.client(1), rig.worker(2, 1), rig.worker(3, 1));
     let object = saved(&mut rig, client, worker, 90);
@@ -169,7 +169,7 @@ fn what_was_saved_comes_back_when_its_last_copy_is_lost() {
 }
 
 #[test]
-fn what_was_saved_waits_for_a_worker_that_can_read_it() {
+fn a_durable_object_waits_for_a_worker_that_can_read_it() {
     let mut rig = Rig::new();
     let (client, worker) = (rig.client(1), rig.worker(2, 1));
     let object = saved(&mut rig, client, worker, 90);
@@ -188,7 +188,7 @@ fn what_was_saved_waits_for_a_worker_that_can_read_it() {
 }
 
 #[test]
-fn what_was_saved_is_erased_when_nobody_wants_it_any_more() {
+fn a_durable_object_is_erased_when_nothing_holds_it() {
     let mut rig = Rig::new();
     let (client, worker) = (rig.client(1), rig.worker(2, 1));
     let object = saved(&mut rig, client, worker, 90);
@@ -217,7 +217,7 @@ fn what_was_saved_is_erased_when_nobody_wants_it_any_more() {
 }
 
 #[test]
-fn what_was_saved_and_cannot_be_read_is_made_anew_or_lost() {
+fn an_unreadable_durable_object_is_recomputed_or_fails_with_gone() {
     let mut rig = Rig::new();
     let (client, worker) = (rig.client(1), rig.worker(2, 1));
     let object = saved(&mut rig, client, worker, 90);
@@ -253,7 +253,7 @@ fn what_was_saved_and_cannot_be_read_is_made_anew_or_lost() {
 }
 
 #[test]
-fn what_was_saved_counts_though_the_worker_that_had_it_is_gone() {
+fn a_durable_put_into_the_store_of_an_ended_worker_is_not_lost() {
     let mut rig = Rig::new();
     let (client, worker) = (rig.client(1), rig.worker(2, 1));
     rig.dies(worker);
@@ -266,7 +266,7 @@ fn what_was_saved_counts_though_the_worker_that_had_it_is_gone() {
 }
 
 #[test]
-fn moves_away_from_a_worker_that_is_gone_do_not_count_when_it_comes_back() {
+fn unfinished_moves_from_a_worker_do_not_hold_up_its_next_session() {
     let mut rig = Rig::new();
     let (client, leaving) = (rig.client(1), rig.worker(2, 1));
     let object = made(&mut rig, client, leaving, 1);
@@ -284,7 +284,7 @@ fn moves_away_from_a_worker_that_is_gone_do_not_count_when_it_comes_back() {
 }
 
 #[test]
-fn saved_data_that_is_recomputed_before_it_is_read_is_pulled_no_more() {
+fn a_durable_item_that_is_yielded_again_before_its_pull_ends_is_erased() {
     let mut rig = Rig::new();
     let (client, worker, other) = (rig.client(1), rig.worker(2, 1), rig.worker(3, 0));
     rig.submit(client, TaskSpec { stream_window: Some(4), ..task(1) });
@@ -316,7 +316,7 @@ fn saved_data_that_is_recomputed_before_it_is_read_is_pulled_no_more() {
 }
 
 #[test]
-fn objects_that_a_leaving_worker_shared_are_checked_again_before_it_may_leave() {
+fn a_copy_that_becomes_the_last_while_its_worker_drains_is_moved_too() {
     let mut rig = Rig::new();
     let (client, leaving) = (rig.client(1), rig.worker(2, 1));
     let object = made(&mut rig, client, leaving, 1);
@@ -334,7 +334,7 @@ fn objects_that_a_leaving_worker_shared_are_checked_again_before_it_may_leave() 
 }
 
 #[test]
-fn what_was_saved_is_erased_when_the_last_worker_that_can_has_nothing_more_to_do() {
+fn at_shutdown_the_last_worker_erases_durable_objects_before_it_leaves() {
     let mut rig = Rig::new();
     let (client, one, two) = (rig.client(1), rig.worker(2, 1), rig.worker(3, 1));
     let object = saved(&mut rig, client, one, 90);
@@ -350,7 +350,7 @@ fn what_was_saved_is_erased_when_the_last_worker_that_can_has_nothing_more_to_do
 }
 
 #[test]
-fn results_that_a_lost_attempt_may_have_saved_are_erased_when_its_task_fails() {
+fn durable_results_of_a_lost_attempt_are_erased_when_its_task_fails() {
     let mut rig = Rig::new();
     let (client, worker) = (rig.client(1), rig.worker(2, 1));
     let options = TaskOptions { durable: true, ..TaskOptions::default() };
@@ -366,7 +366,7 @@ fn results_that_a_lost_attempt_may_have_saved_are_erased_when_its_task_fails() {
 }
 
 #[test]
-fn erasures_of_a_worker_that_is_gone_go_to_another_worker() {
+fn erasures_of_an_ended_worker_go_to_another_worker() {
     let mut rig = Rig::new();
     let (client, worker) = (rig.client(1), rig.worker(2, 1));
     let object = saved(&mut rig, client, worker, 90);

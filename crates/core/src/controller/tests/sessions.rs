@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn a_killed_session_lets_go_of_what_it_held_and_its_tasks_are_cancelled() {
+fn an_ended_session_releases_its_holds_and_cancels_its_tasks() {
     let mut rig = Rig::new();
     let (client, worker) = (rig.client(1), rig.worker(2, 1));
     let object = ObjectId::of(task_id(90), 0);
@@ -26,7 +26,7 @@ fn a_killed_session_lets_go_of_what_it_held_and_its_tasks_are_cancelled() {
 }
 
 #[test]
-fn a_session_that_is_silent_for_its_lease_is_over_and_what_it_says_then_is_fenced() {
+fn a_session_ends_with_its_lease_and_its_later_messages_are_fenced() {
     let mut rig = Rig::new();
     let client = rig.client(1);
     rig.silent = vec![client];
@@ -46,7 +46,7 @@ fn a_session_that_is_silent_for_its_lease_is_over_and_what_it_says_then_is_fence
 }
 
 #[test]
-fn joining_again_ends_the_earlier_session_and_a_request_that_comes_late_is_ignored() {
+fn registering_again_ends_the_earlier_session_and_ignores_late_requests() {
     let mut rig = Rig::new();
     let before = rig.client(1);
     rig.happens(joins(before.id, 2, Role::Client));
@@ -99,7 +99,7 @@ fn a_session_that_watches_itself_ends_without_harm() {
 }
 
 #[test]
-fn the_tasks_of_a_client_that_ended_say_so() {
+fn the_error_of_a_cancelled_task_says_that_its_client_ended() {
     let mut rig = Rig::new();
     let (client, other, worker) = (rig.client(1), rig.client(2), rig.worker(3, 1));
     rig.submit(client, task(1));

@@ -20,7 +20,7 @@ fn item(number: u128, index: u32) -> Referent {
 }
 
 #[test]
-fn an_item_is_held_by_its_consumer_when_it_hears_of_it_and_outlives_the_task() {
+fn an_item_is_held_by_its_consumer_until_released_and_outlives_its_task() {
     let mut rig = Rig::new();
     let (client, worker) = (rig.client(1), rig.worker(2, 1));
     rig.submit(client, stream(1));
@@ -37,7 +37,7 @@ fn an_item_is_held_by_its_consumer_when_it_hears_of_it_and_outlives_the_task() {
 }
 
 #[test]
-fn items_of_an_attempt_that_is_not_current_go_nowhere_and_their_data_is_forgotten() {
+fn items_of_a_stale_attempt_are_ignored_and_their_blobs_are_evicted() {
     let mut rig = Rig::new();
     let (client, worker) = (rig.client(1), rig.worker(2, 1));
     rig.submit(client, stream(1));
@@ -56,7 +56,7 @@ fn items_of_an_attempt_that_is_not_current_go_nowhere_and_their_data_is_forgotte
 }
 
 #[test]
-fn a_task_that_does_not_stream_gives_no_items() {
+fn items_of_a_task_that_is_not_a_stream_are_ignored() {
     let mut rig = Rig::new();
     let (client, worker) = (rig.client(1), rig.worker(2, 1));
     rig.submit(client, task(1));
@@ -66,7 +66,7 @@ fn a_task_that_does_not_stream_gives_no_items() {
 }
 
 #[test]
-fn whoever_has_a_task_is_told_what_was_taken_also_of_an_earlier_attempt() {
+fn the_consumed_count_of_a_stream_reaches_its_worker_across_attempts() {
     let mut rig = Rig::new();
     let (client, other, worker) = (rig.client(1), rig.client(3), rig.worker(2, 1));
     rig.submit(client, stream(1));
@@ -90,7 +90,7 @@ fn whoever_has_a_task_is_told_what_was_taken_also_of_an_earlier_attempt() {
 }
 
 #[test]
-fn an_item_of_a_direct_call_goes_to_its_caller_if_that_is_there() {
+fn an_item_of_a_direct_call_reaches_its_caller_unless_the_caller_ended() {
     let mut rig = Rig::new();
     let (client, worker) = (rig.client(1), rig.worker(2, 1));
     let attempt = AttemptId { task: task_id(5), attempt: Attempt(1) };
@@ -104,7 +104,7 @@ fn an_item_of_a_direct_call_goes_to_its_caller_if_that_is_there() {
 }
 
 #[test]
-fn what_an_item_names_is_held_until_it_has_come_and_no_longer() {
+fn an_object_enclosed_in_an_item_is_released_with_the_item_or_its_task() {
     let mut rig = Rig::new();
     let (client, worker, executor) = (rig.client(1), rig.worker(2, 1), rig.client(3));
     rig.submit(client, stream(1));
@@ -130,7 +130,7 @@ fn what_an_item_names_is_held_until_it_has_come_and_no_longer() {
 }
 
 #[test]
-fn an_item_that_is_too_large_is_an_item_that_says_so() {
+fn an_item_that_is_too_large_arrives_as_an_error() {
     let mut rig = Rig::with(Config { max_payload_bytes: 3, ..Config::default() });
     let (client, worker) = (rig.client(1), rig.worker(2, 1));
     rig.submit(client, stream(1));
@@ -143,7 +143,7 @@ fn an_item_that_is_too_large_is_an_item_that_says_so() {
 }
 
 #[test]
-fn a_stream_needs_room_one_result_and_somebody_to_take_its_items() {
+fn a_stream_needs_a_valid_window_one_result_and_a_connected_client() {
     let mut rig = Rig::new();
     let client = rig.client(1);
     let wrong = [
@@ -171,7 +171,7 @@ fn gives_stored(rig: &mut Rig, worker: Session, attempt: AttemptId, index: u32) 
 }
 
 #[test]
-fn items_that_were_lost_are_waited_for_while_their_stream_is_tried_again() {
+fn a_lookup_of_a_lost_item_waits_while_its_stream_is_retried() {
     let mut rig = Rig::new();
     let (client, worker, other) = (rig.client(1), rig.worker(2, 1), rig.worker(3, 0));
     rig.submit(client, stream(1));
@@ -196,7 +196,7 @@ fn items_that_were_lost_are_waited_for_while_their_stream_is_tried_again() {
 }
 
 #[test]
-fn items_that_were_lost_are_made_anew_by_a_stream_that_has_ended_and_nobody_takes_the_others() {
+fn lost_items_of_an_ended_stream_are_recomputed_by_running_it_again() {
     let mut rig = Rig::new();
     let (client, worker, other) = (rig.client(1), rig.worker(2, 1), rig.worker(3, 0));
     rig.submit(client, stream(1));

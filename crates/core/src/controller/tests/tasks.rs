@@ -21,7 +21,7 @@ fn a_task_submitted_twice_runs_once() {
 }
 
 #[test]
-fn where_a_task_ran_is_known_when_it_has_ended() {
+fn the_status_of_an_ended_task_names_its_worker() {
     let mut rig = Rig::new();
     let (client, worker) = (rig.client(1), rig.worker(2, 1));
     rig.submit(client, task(1));
@@ -34,7 +34,7 @@ fn where_a_task_ran_is_known_when_it_has_ended() {
 }
 
 #[test]
-fn a_live_task_that_another_session_submits_too_answers_both_and_both_hold_its_results() {
+fn two_sessions_that_submit_one_live_task_both_get_and_hold_its_result() {
     let mut rig = Rig::new();
     let (first, second, worker) = (rig.client(1), rig.client(2), rig.worker(3, 1));
     rig.submit(first, task(1));
@@ -64,7 +64,7 @@ fn a_live_task_that_another_session_submits_too_answers_both_and_both_hold_its_r
 }
 
 #[test]
-fn whoever_submitted_a_task_too_is_told_how_it_ends_when_its_owner_is_gone() {
+fn a_second_submitter_learns_how_a_task_ends_after_its_owner_is_gone() {
     let mut rig = Rig::new();
     let (owner, other, worker) = (rig.client(1), rig.client(2), rig.worker(3, 2));
     for client in [owner, other] {
@@ -91,7 +91,7 @@ fn whoever_submitted_a_task_too_is_told_how_it_ends_when_its_owner_is_gone() {
 }
 
 #[test]
-fn a_task_of_nobody_that_a_session_submits_too_answers_it_and_its_results_outlive_their_ttl() {
+fn an_ownerless_result_outlives_its_ttl_if_a_session_submits_the_task_too() {
     let mut rig = Rig::new();
     let (client, worker) = (rig.client(1), rig.worker(2, 1));
     rig.submit_ownerless(task(1)).unwrap();
@@ -105,7 +105,7 @@ fn a_task_of_nobody_that_a_session_submits_too_answers_it_and_its_results_outliv
 }
 
 #[test]
-fn an_ended_task_that_another_session_submits_answers_it_at_once_and_its_results_are_held() {
+fn submitting_an_ended_task_answers_at_once_and_holds_its_results() {
     let mut rig = Rig::new();
     let (first, second, worker) = (rig.client(1), rig.client(2), rig.worker(3, 1));
     rig.submit(first, task(1));
@@ -124,7 +124,7 @@ fn an_ended_task_that_another_session_submits_answers_it_at_once_and_its_results
 }
 
 #[test]
-fn the_results_of_a_task_are_all_of_them_or_not_found() {
+fn task_result_returns_all_results_or_not_found() {
     let mut rig = Rig::new();
     let (client, worker) = (rig.client(1), rig.worker(2, 1));
     for (number, values) in [(1, vec![]), (2, vec![value("one"), value("two")])] {
@@ -148,7 +148,7 @@ fn the_results_of_a_task_are_all_of_them_or_not_found() {
 }
 
 #[test]
-fn what_user_code_raises_is_final_unless_its_class_is_to_be_retried() {
+fn a_raised_exception_fails_the_task_unless_retry_on_names_its_class() {
     let mut rig = Rig::new();
     let (client, worker) = (rig.client(1), rig.worker(2, 1));
     let retry_on = RetryOn::Classes(vec!["IOError".into()]);
@@ -173,7 +173,7 @@ fn what_user_code_raises_is_final_unless_its_class_is_to_be_retried() {
 }
 
 #[test]
-fn a_subclass_of_an_exception_class_that_is_retried_is_retried() {
+fn retry_on_covers_subclasses_of_its_exception_classes() {
     let retry_on = RetryOn::Classes(vec!["LookupError".into()]);
     let raised = |bases: &[&str]| {
         let bases = bases.iter().map(|base| (*base).to_owned()).collect();
@@ -223,7 +223,7 @@ fn a_task_fed_by_a_failed_task_fails_with_its_cause() {
 }
 
 #[test]
-fn cancel_of_a_queued_task_ends_at_once() {
+fn the_cancel_of_a_queued_task_ends_it_at_once() {
     let mut rig = Rig::new();
     let (client, worker) = (rig.client(1), rig.worker(2, 1));
     rig.submit(client, task(1));
@@ -235,7 +235,7 @@ fn cancel_of_a_queued_task_ends_at_once() {
 }
 
 #[test]
-fn cancel_racing_completion_ends_once() {
+fn a_task_that_finishes_before_its_cancel_arrives_ends_once() {
     let mut rig = Rig::new();
     let (client, worker) = (rig.client(1), rig.worker(2, 1));
     rig.submit(client, task(1));
@@ -342,7 +342,7 @@ fn short_tasks_wait_in_a_backlog_and_take_over_the_grant() {
 }
 
 #[test]
-fn what_was_asked_back_too_late_runs_where_it_is() {
+fn a_task_that_is_taken_back_too_late_finishes_at_its_worker() {
     let mut rig = Rig::new();
     let (client, worker) = (rig.client(1), rig.worker(2, 1));
     let done = || AttemptEnd::Finished(vec![value("done")]);
@@ -418,7 +418,7 @@ fn infeasible_resources_are_named_in_status() {
 }
 
 #[test]
-fn whoever_waits_for_long_for_what_no_worker_could_run_is_told_once() {
+fn a_client_is_warned_once_of_tasks_that_no_worker_can_run() {
     let mut rig = Rig::new();
     let (client, other) = (rig.client(1), rig.client(2));
     let worker = rig.worker(3, 1);
@@ -458,7 +458,7 @@ fn whoever_waits_for_long_for_what_no_worker_could_run_is_told_once() {
 }
 
 #[test]
-fn nobody_is_warned_of_what_went_meanwhile() {
+fn no_client_is_warned_of_tasks_that_were_cancelled_or_placed_in_time() {
     let mut rig = Rig::new();
     let client = rig.client(1);
     rig.submit(client, task(1));
@@ -473,7 +473,7 @@ fn nobody_is_warned_of_what_went_meanwhile() {
 }
 
 #[test]
-fn a_warning_comes_on_time_whatever_waited_before() {
+fn each_warning_comes_10_s_after_its_task_even_if_other_tasks_wait() {
     let mut rig = Rig::new();
     let (client, other) = (rig.client(1), rig.client(2));
     let worker = rig.worker(3, 1);
@@ -500,7 +500,7 @@ fn a_warning_comes_on_time_whatever_waited_before() {
 }
 
 #[test]
-fn work_that_was_warned_of_is_not_checked_again_each_time_more_of_it_comes() {
+fn new_tasks_of_a_warned_shape_schedule_no_extra_warning_checks() {
     let mut rig = Rig::new();
     let client = rig.client(1);
     rig.worker(3, 1);

@@ -65,7 +65,7 @@ fn a_session_without_a_link_is_never_pinged_and_ends_exactly_with_its_lease() {
 }
 
 #[test]
-fn a_request_at_the_end_of_a_lease_comes_too_late_also_before_the_timer() {
+fn a_request_at_the_end_of_a_lease_is_fenced_even_before_the_timer() {
     let mut rig = Rig::new();
     let session = rig.opens(1).unwrap();
     rig.now = Time::ZERO + 30 * SECOND;
@@ -79,7 +79,7 @@ fn a_request_at_the_end_of_a_lease_comes_too_late_also_before_the_timer() {
 }
 
 #[test]
-fn opening_twice_is_opening_once_and_renews() {
+fn opening_a_session_twice_returns_it_and_renews_its_lease() {
     let mut rig = Rig::new();
     let session = rig.opens(1).unwrap();
     rig.pass(20 * SECOND);
@@ -90,7 +90,7 @@ fn opening_twice_is_opening_once_and_renews() {
 }
 
 #[test]
-fn sessions_with_a_link_are_not_spoken_for() {
+fn requests_without_a_link_cannot_use_a_session_with_a_link() {
     let mut rig = Rig::new();
     let client = rig.client(1);
     assert_eq!(rig.opens(1).unwrap_err().kind(), ErrorKind::AlreadyExists);
@@ -102,7 +102,7 @@ fn sessions_with_a_link_are_not_spoken_for() {
 }
 
 #[test]
-fn sessions_beyond_the_limit_are_exhausted_and_name_the_limit() {
+fn sessions_beyond_max_unlinked_sessions_fail_and_name_the_limit() {
     let mut rig = Rig::with(Config { max_unlinked_sessions: 1, ..Config::default() });
     let session = rig.opens(1).unwrap();
     let error = rig.opens(2).unwrap_err();
@@ -115,7 +115,7 @@ fn sessions_beyond_the_limit_are_exhausted_and_name_the_limit() {
 }
 
 #[test]
-fn what_a_session_asked_for_goes_when_it_is_closed() {
+fn closing_a_session_cancels_its_tasks_and_deletes_its_actors() {
     let mut rig = Rig::new();
     let worker = rig.worker(2, 2);
     let session = rig.opens(1).unwrap();
@@ -141,7 +141,7 @@ fn what_a_session_asked_for_goes_when_it_is_closed() {
 }
 
 #[test]
-fn without_a_session_work_is_the_clusters_and_an_actor_must_be_detached() {
+fn without_a_session_an_actor_must_be_detached_and_a_call_is_ownerless() {
     let mut rig = Rig::new();
     let worker = rig.worker(2, 1);
     let error = rig.create_for(None, actor(7)).unwrap_err();
@@ -160,7 +160,7 @@ fn without_a_session_work_is_the_clusters_and_an_actor_must_be_detached() {
 }
 
 #[test]
-fn a_call_that_would_fail_at_once_is_refused() {
+fn a_call_that_would_fail_at_once_is_rejected() {
     let mut rig = Rig::new();
     let worker = rig.worker(2, 1);
     let nobody = ActorId::from_u128(9);
@@ -182,7 +182,7 @@ fn a_call_that_would_fail_at_once_is_refused() {
 }
 
 #[test]
-fn submitting_beyond_the_limit_is_exhausted_for_sessions_too() {
+fn max_pending_tasks_limits_sessions_without_a_link_too() {
     let mut rig = Rig::with(Config { max_pending_tasks: 1, ..Config::default() });
     let session = rig.opens(1).unwrap();
     rig.submit_for(Some(session), task(1)).unwrap();
@@ -194,7 +194,7 @@ fn submitting_beyond_the_limit_is_exhausted_for_sessions_too() {
 }
 
 #[test]
-fn a_session_that_submits_what_another_did_holds_its_results_too() {
+fn a_second_session_that_submits_a_task_holds_its_results_too() {
     let mut rig = Rig::new();
     let worker = rig.worker(2, 1);
     let (first, second) = (rig.opens(3).unwrap(), rig.opens(4).unwrap());
@@ -209,7 +209,7 @@ fn a_session_that_submits_what_another_did_holds_its_results_too() {
 }
 
 #[test]
-fn the_end_of_a_task_is_told_to_those_who_await_it_whoever_owns_it() {
+fn the_end_of_an_awaited_task_wakes_its_waiters() {
     let mut rig = Rig::new();
     let (client, worker) = (rig.client(1), rig.worker(2, 2));
     rig.submit(client, task(1));
@@ -226,7 +226,7 @@ fn the_end_of_a_task_is_told_to_those_who_await_it_whoever_owns_it() {
 }
 
 #[test]
-fn cancelling_says_whether_it_was_in_time() {
+fn cancelling_a_task_returns_whether_it_was_in_time() {
     let mut rig = Rig::new();
     rig.submit_for(None, task(1)).unwrap();
     assert_eq!(rig.awaits(1), Ok(true));
@@ -238,7 +238,7 @@ fn cancelling_says_whether_it_was_in_time() {
 }
 
 #[test]
-fn results_that_are_held_are_found_when_the_record_has_forgotten_their_task() {
+fn held_results_are_found_after_the_history_has_dropped_their_task() {
     let mut rig = Rig::with(Config { history: 1, ..Config::default() });
     let worker = rig.worker(2, 1);
     let session = rig.opens(1).unwrap();
@@ -256,7 +256,7 @@ fn results_that_are_held_are_found_when_the_record_has_forgotten_their_task() {
 }
 
 #[test]
-fn neither_values_that_were_put_nor_some_of_the_results_are_taken_for_results() {
+fn task_result_ignores_put_values_and_incomplete_results() {
     let mut rig = Rig::with(Config { history: 1, ..Config::default() });
     let (client, worker) = (rig.client(1), rig.worker(2, 1));
     let put = ObjectId::of(task_id(90), 0);

@@ -34,7 +34,7 @@ impl Rig {
 }
 
 #[test]
-fn without_a_worker_work_waits_and_with_one_that_does_not_know_it_it_fails_in_the_end() {
+fn an_unknown_task_fails_after_unknown_task_wait_once_a_worker_is_here() {
     let mut rig = Rig::new();
     let client = rig.client(1);
     rig.submit(client, divide(1));
@@ -58,7 +58,7 @@ fn without_a_worker_work_waits_and_with_one_that_does_not_know_it_it_fails_in_th
 }
 
 #[test]
-fn unknown_work_runs_when_a_worker_joins_in_time_that_knows_it() {
+fn an_unknown_task_runs_if_a_worker_that_provides_it_joins_in_time() {
     let mut rig = Rig::new();
     let (client, _) = (rig.client(1), rig.worker(2, 1));
     rig.submit(client, divide(1));
@@ -81,7 +81,7 @@ fn unknown_work_runs_when_a_worker_joins_in_time_that_knows_it() {
 }
 
 #[test]
-fn work_that_waits_for_resources_waits_without_end() {
+fn a_task_too_large_for_every_worker_stays_pending() {
     let mut rig = Rig::new();
     let (client, _) = (rig.client(1), rig.worker(2, 1));
     let large = TaskOptions { resources: Resources::cpus(9), ..TaskOptions::default() };
@@ -93,7 +93,7 @@ fn work_that_waits_for_resources_waits_without_end() {
 }
 
 #[test]
-fn code_waits_for_its_version_of_python_and_fails_in_the_end() {
+fn code_waits_for_its_python_version_and_finally_fails_as_incompatible() {
     let mut rig = Rig::new();
     let client = rig.client(1);
     let old = rig.worker_providing(2, &["python:*"], 11);
@@ -120,7 +120,7 @@ fn code_waits_for_its_version_of_python_and_fails_in_the_end() {
 }
 
 #[test]
-fn a_worker_that_is_unable_is_passed_over_for_that_runtime_until_it_is_able() {
+fn an_unable_worker_gets_no_work_of_that_runtime_until_it_is_able() {
     let mut rig = Rig::new();
     let client = rig.client(1);
     let broken = rig.worker_providing(2, &["python:*", "add"], 0);
@@ -155,7 +155,7 @@ fn a_worker_that_is_unable_is_passed_over_for_that_runtime_until_it_is_able() {
 }
 
 #[test]
-fn an_actor_that_no_worker_can_make_dies_in_the_end_with_the_reason() {
+fn an_actor_that_no_worker_provides_dies_and_names_the_reason() {
     let mut rig = Rig::new();
     let client = rig.client(1);
     rig.worker_providing(2, &["add"], 0);
@@ -174,7 +174,7 @@ fn an_actor_that_no_worker_can_make_dies_in_the_end_with_the_reason() {
 }
 
 #[test]
-fn a_worker_that_cannot_start_its_own_program_gets_none_of_its_actors() {
+fn a_worker_that_cannot_start_its_own_program_gets_no_more_actors() {
     let mut rig = Rig::new();
     let client = rig.client(1);
     let worker = rig.worker_providing(2, &["actor:*", "add"], 0);
@@ -205,7 +205,7 @@ fn a_worker_that_cannot_start_its_own_program_gets_none_of_its_actors() {
 }
 
 #[test]
-fn an_actor_that_was_ready_waits_for_its_worker_to_come_back() {
+fn an_actor_that_was_ready_once_waits_for_a_worker_without_end() {
     let mut rig = Rig::new();
     let client = rig.client(1);
     rig.worker_providing(2, &["add"], 0);
@@ -223,7 +223,7 @@ fn an_actor_that_was_ready_waits_for_its_worker_to_come_back() {
 }
 
 #[test]
-fn the_wait_begins_anew_when_the_worker_was_able_meanwhile() {
+fn the_wait_before_failure_starts_over_when_a_worker_becomes_able() {
     let mut rig = Rig::new();
     let client = rig.client(1);
     let broken = rig.worker_providing(2, &["python:*", "add"], 0);
@@ -247,7 +247,7 @@ fn the_wait_begins_anew_when_the_worker_was_able_meanwhile() {
 }
 
 #[test]
-fn a_worker_may_be_unable_to_run_a_thousand_runtimes_and_more_are_tried() {
+fn at_most_1000_unable_runtimes_of_a_worker_are_remembered() {
     let mut rig = Rig::new();
     let worker = rig.worker_providing(2, &["python:*"], 0);
     for number in 0..=1_000 {

@@ -40,7 +40,7 @@ fn lost_worker_requeues_its_running_tasks() {
 }
 
 #[test]
-fn a_task_lost_once_more_than_it_may_be_retried_fails_and_may_have_run() {
+fn a_task_lost_after_its_last_retry_fails_and_may_have_run() {
     let mut rig = Rig::new();
     let client = rig.client(1);
     let options = TaskOptions { max_retries: Budget::Times(1), ..TaskOptions::default() };
@@ -60,7 +60,7 @@ fn a_task_lost_once_more_than_it_may_be_retried_fails_and_may_have_run() {
 }
 
 #[test]
-fn refused_work_costs_nothing() {
+fn a_refused_task_spends_no_retry() {
     let mut rig = Rig::new();
     let (client, worker) = (rig.client(1), rig.worker(2, 1));
     rig.submit(client, once(1));
@@ -77,7 +77,7 @@ fn refused_work_costs_nothing() {
 }
 
 #[test]
-fn work_that_waits_says_what_its_worker_lacks() {
+fn a_waiting_task_names_the_system_limit_that_its_worker_reached() {
     let mut rig = Rig::new();
     let (client, worker) = (rig.client(1), rig.worker(2, 1));
     rig.submit(client, task(1));
@@ -100,7 +100,7 @@ fn work_that_waits_says_what_its_worker_lacks() {
 }
 
 #[test]
-fn a_worker_that_is_full_twice_is_left_alone_until_the_later_pause_is_over() {
+fn a_worker_that_is_full_twice_gets_work_only_after_the_later_pause() {
     let mut rig = Rig::with(Config { full_pause: 4 * SECOND, ..Config::default() });
     let (client, worker) = (rig.client(1), rig.worker(2, 2));
     rig.submit(client, task(1));
@@ -136,7 +136,7 @@ fn a_preempted_task_runs_elsewhere_at_no_cost() {
 }
 
 #[test]
-fn what_must_not_be_preempted_avoids_preemptible_workers() {
+fn a_task_that_must_not_be_preempted_avoids_preemptible_workers() {
     let mut rig = Rig::new();
     let client = rig.client(1);
     rig.worker_offering(2, Resources::cpus(8), true);
@@ -176,7 +176,7 @@ fn winds_up(rig: &mut Rig, grace: Duration) {
 }
 
 #[test]
-fn a_controller_that_winds_up_has_every_worker_finish_and_takes_nothing_new() {
+fn a_controller_that_shuts_down_lets_workers_finish_and_takes_no_new_work() {
     let mut rig = Rig::new();
     let (client, one) = (rig.client(1), rig.worker(2, 1));
     rig.submit(client, task(1));
@@ -220,7 +220,7 @@ fn a_controller_that_winds_up_has_every_worker_finish_and_takes_nothing_new() {
 }
 
 #[test]
-fn a_controller_that_winds_up_waits_no_longer_than_its_grace() {
+fn a_controller_that_shuts_down_waits_no_longer_than_its_grace() {
     let mut rig = Rig::new();
     let worker = rig.worker(2, 1);
     winds_up(&mut rig, 60 * SECOND);
@@ -233,7 +233,7 @@ fn a_controller_that_winds_up_waits_no_longer_than_its_grace() {
 }
 
 #[test]
-fn a_controller_without_workers_has_wound_up_at_once_and_lets_none_in() {
+fn a_controller_without_workers_shuts_down_at_once_and_rejects_workers() {
     let mut rig = Rig::new();
     winds_up(&mut rig, 60 * SECOND);
     assert_eq!(rig.next(), Effect::AllowExit);

@@ -26,7 +26,7 @@ fn calls_start_in_order_and_at_most_max_concurrency_run_at_a_time() {
 }
 
 #[test]
-fn an_executor_has_the_next_calls_before_it_needs_them_and_no_more() {
+fn an_executor_prefetches_at_most_16_calls() {
     let mut rig = Rig::new();
     let executor = rig.host(ActorOptions::default());
     rig.call(method(0), 0);
@@ -41,7 +41,7 @@ fn an_executor_has_the_next_calls_before_it_needs_them_and_no_more() {
 }
 
 #[test]
-fn the_timeout_of_a_call_ahead_counts_from_when_its_turn_came() {
+fn the_timeout_of_a_prefetched_call_counts_from_its_turn() {
     let mut rig = Rig::new();
     let executor = rig.host(ActorOptions::default());
     rig.call(method(1), 0);
@@ -60,7 +60,7 @@ fn the_timeout_of_a_call_ahead_counts_from_when_its_turn_came() {
 }
 
 #[test]
-fn a_call_ahead_that_is_cancelled_is_answered_at_once_and_its_turn_passes() {
+fn a_cancelled_prefetched_call_is_answered_at_once_and_only_once() {
     let mut rig = Rig::new();
     let executor = rig.host(ActorOptions::default());
     rig.call(method(1), 0);
@@ -90,7 +90,7 @@ fn a_call_ahead_that_is_cancelled_is_answered_at_once_and_its_turn_passes() {
 }
 
 #[test]
-fn a_caller_is_parked_until_it_is_known_to_live_and_fenced_if_it_does_not() {
+fn calls_are_parked_until_their_caller_is_known_alive_and_fenced_if_not() {
     let mut rig = Rig::new();
     let executor = rig.host(ActorOptions::default());
     rig.call(method(1), 0);
@@ -160,7 +160,7 @@ fn a_parked_call_is_killed_if_any_of_its_cancels_was_forced() {
 }
 
 #[test]
-fn items_taken_while_a_call_waits_for_the_word_on_its_caller_count() {
+fn items_consumed_while_a_call_is_parked_are_counted() {
     let (mut rig, executor) = crowded();
     for count in [3, 2] {
         rig.caller_says(ToHost::Took { call: task_id(1), count });
@@ -171,7 +171,7 @@ fn items_taken_while_a_call_waits_for_the_word_on_its_caller_count() {
 }
 
 #[test]
-fn the_calls_of_a_caller_go_with_its_session() {
+fn the_calls_of_a_caller_are_interrupted_when_its_session_ends() {
     let mut rig = Rig::new();
     let executor = rig.host(ActorOptions::default());
     rig.call(method(1), 0);
@@ -212,7 +212,7 @@ fn an_evict_sent_before_the_controller_knew_a_new_blob_does_not_evict_it() {
 }
 
 #[test]
-fn an_answer_that_names_things_leaves_when_they_are_held_for_its_caller() {
+fn an_answer_with_referents_leaves_only_after_they_are_held_for_its_caller() {
     let mut rig = Rig::new();
     let executor = rig.host(ActorOptions::default());
     rig.call(method(1), 0);
@@ -230,7 +230,7 @@ fn an_answer_that_names_things_leaves_when_they_are_held_for_its_caller() {
 }
 
 #[test]
-fn when_an_actor_dies_its_running_call_is_lost_and_those_that_wait_are_refused() {
+fn a_dead_actor_loses_its_running_call_and_refuses_its_waiting_calls() {
     let mut rig = Rig::new();
     let executor = rig.host(ActorOptions::default());
     rig.call(method(1), 0);
@@ -249,7 +249,7 @@ fn when_an_actor_dies_its_running_call_is_lost_and_those_that_wait_are_refused()
 }
 
 #[test]
-fn an_actor_that_nobody_calls_ends_after_its_idle_time() {
+fn an_actor_without_calls_ends_after_its_idle_ttl() {
     let mut rig = Rig::new();
     let idle_ttl = Some(10 * SECOND);
     let executor = rig.host(ActorOptions { idle_ttl, ..ActorOptions::default() });
@@ -270,7 +270,7 @@ fn an_actor_that_nobody_calls_ends_after_its_idle_time() {
 }
 
 #[test]
-fn a_call_that_runs_when_its_actor_is_deleted_is_told_so() {
+fn calls_of_a_deleted_actor_fail_with_gone_and_may_have_run() {
     let mut rig = Rig::new();
     let executor = rig.host(ActorOptions::default());
     rig.call(method(1), 0);

@@ -20,7 +20,7 @@ fn stored(sequence: u64) -> ToWorker {
 }
 
 #[test]
-fn after_so_many_calls_nothing_begins_before_the_state_is_stored() {
+fn after_the_set_number_of_calls_the_next_call_waits_for_a_checkpoint() {
     let mut rig = Rig::new();
     let executor = rig.host(saved_every(2));
     rig.call(method(1), 0);
@@ -42,7 +42,7 @@ fn after_so_many_calls_nothing_begins_before_the_state_is_stored() {
 }
 
 #[test]
-fn a_state_that_cannot_be_saved_does_not_stop_the_actor() {
+fn a_failed_checkpoint_does_not_stop_the_actor() {
     let mut rig = Rig::new();
     let executor = rig.host(saved_every(1));
     rig.call(method(1), 0);
@@ -56,7 +56,7 @@ fn a_state_that_cannot_be_saved_does_not_stop_the_actor() {
 }
 
 #[test]
-fn who_asks_for_a_checkpoint_is_answered_when_it_is_stored() {
+fn a_caller_that_requests_a_checkpoint_is_answered_when_it_is_stored() {
     let mut rig = Rig::new();
     let executor = rig.host(saved_every(10));
     let target = Target::Method { actor: ACTOR.actor, method: SAVE_METHOD.into() };
@@ -70,7 +70,7 @@ fn who_asks_for_a_checkpoint_is_answered_when_it_is_stored() {
 }
 
 #[test]
-fn the_state_is_saved_when_its_time_has_come_if_there_were_calls() {
+fn a_checkpoint_is_taken_after_its_interval_only_if_there_were_calls() {
     let mut rig = Rig::new();
     let checkpoints = Some(CheckpointPolicy { every_calls: None, interval: Some(SECOND) });
     let executor = rig.host(ActorOptions { checkpoints, ..ActorOptions::default() });
@@ -101,7 +101,7 @@ fn an_actor_of_a_draining_worker_is_saved_before_it_moves() {
 }
 
 #[test]
-fn an_actor_that_ends_itself_begins_nothing_and_does_not_come_back() {
+fn an_actor_that_exits_refuses_its_waiting_calls_and_reports_its_exit() {
     let mut rig = Rig::new();
     let executor = rig.host(ActorOptions::default());
     rig.call(method(1), 0);

@@ -15,7 +15,7 @@ fn an_executor_is_used_again_for_the_next_task() {
 }
 
 #[test]
-fn of_too_many_idle_executors_the_one_goes_that_was_idle_for_longest() {
+fn the_executor_that_was_idle_longest_is_killed_when_too_many_are_idle() {
     let mut rig =
         Rig::with(Config { spare_executors: 0, max_idle_executors: 2, ..Config::default() });
     let in_runtime = |number: u128, runtime: &str| {
@@ -76,7 +76,7 @@ fn the_executor_for_the_next_actor_is_started_ahead() {
 }
 
 #[test]
-fn an_executor_runs_one_command_and_goes_with_what_it_left_behind() {
+fn an_executor_is_killed_after_it_has_run_one_command() {
     let mut rig = Rig::new();
     let command = TaskSpec { target: Target::Function("command:make".into()), ..task(1) };
     let executor = rig.start(command);
@@ -100,7 +100,7 @@ fn an_executor_that_was_given_gpus_is_not_used_again() {
 }
 
 #[test]
-fn a_dead_executor_is_a_lost_attempt_and_one_that_cannot_start_a_refused_one() {
+fn a_dead_executor_loses_its_attempt_and_an_unstartable_one_refuses_it() {
     let mut rig = Rig::new();
     let executor = rig.start(task(1));
     rig.dies(executor);
@@ -118,7 +118,7 @@ fn a_dead_executor_is_a_lost_attempt_and_one_that_cannot_start_a_refused_one() {
 }
 
 #[test]
-fn what_is_to_be_ready_is_started_when_the_worker_has_joined() {
+fn prestarted_executors_start_when_the_worker_joins() {
     let config = Config { prestarted: Some(("python".into(), 2)), ..Config::default() };
     let mut worker = Worker::new(config);
     let joined =
@@ -131,7 +131,7 @@ fn what_is_to_be_ready_is_started_when_the_worker_has_joined() {
 }
 
 #[test]
-fn when_memory_runs_short_one_executor_goes_and_says_why() {
+fn a_memory_shortage_kills_one_executor_and_the_error_says_why() {
     let mut rig = Rig::new();
     let (first, second) = (rig.start(task(1)), rig.start(task(2)));
     let taken = vec![(first, 60 << 20), (second, 50 << 20)];

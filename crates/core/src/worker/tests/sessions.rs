@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn a_lease_that_is_over_kills_every_executor_and_forgets_everything() {
+fn a_worker_whose_lease_ends_kills_every_executor_and_drops_its_work() {
     let mut rig = Rig::new();
     let runs = rig.start(task(1));
     rig.assign(task(2), None);
@@ -49,7 +49,7 @@ fn queries_list_tasks_actors_and_free_resources() {
 }
 
 #[test]
-fn a_lookup_that_a_fence_ended_can_be_repeated() {
+fn a_lookup_repeated_after_a_fence_fails_with_unavailable() {
     let mut rig = Rig::new();
     let object = ObjectId::of(TaskId::from_u128(7), 0);
     rig.happens(Event::DataMissing { object });

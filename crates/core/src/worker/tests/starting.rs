@@ -33,7 +33,7 @@ fn unable() -> Effect {
 }
 
 #[test]
-fn work_whose_executor_does_not_start_goes_back_and_after_three_the_worker_is_unable() {
+fn failed_starts_refuse_their_tasks_and_three_make_the_worker_unable() {
     let mut rig = Rig::new();
     assert_eq!(rig.fails_to_start(1), [refused(1)]);
     assert_eq!(rig.fails_to_start(2), [refused(2)]);
@@ -63,7 +63,7 @@ fn work_whose_executor_does_not_start_goes_back_and_after_three_the_worker_is_un
 }
 
 #[test]
-fn failures_that_are_not_in_a_row_make_no_worker_unable() {
+fn failed_starts_that_are_not_in_a_row_do_not_make_a_worker_unable() {
     let mut rig = Rig::new();
     for number in [1, 11, 21, 31] {
         assert_eq!(rig.fails_to_start(number), [refused(number)]);
@@ -79,7 +79,7 @@ fn failures_that_are_not_in_a_row_make_no_worker_unable() {
 }
 
 #[test]
-fn an_actor_whose_executor_does_not_start_goes_back() {
+fn an_actor_whose_executor_fails_to_start_is_refused() {
     let mut rig = Rig::new();
     let spec = Arc::new(actor(ActorOptions::default()));
     let (epoch, values, grant) = (ACTOR.epoch, Vec::new(), Grant::default());
@@ -92,7 +92,7 @@ fn an_actor_whose_executor_does_not_start_goes_back() {
 }
 
 #[test]
-fn of_too_many_runtimes_that_do_not_start_the_first_is_tried_again_by_work() {
+fn the_first_of_too_many_unable_runtimes_is_reported_able_again() {
     let mut rig = Rig::new();
     let (mut unable, mut forgotten) = (0, 0);
     for number in 0..1_001 {
@@ -116,7 +116,7 @@ fn of_too_many_runtimes_that_do_not_start_the_first_is_tried_again_by_work() {
 }
 
 #[test]
-fn a_try_that_the_system_refuses_is_followed_by_another() {
+fn a_start_that_the_system_refuses_is_tried_again() {
     let mut rig = Rig::new();
     for number in [1, 2, 3] {
         rig.fails_to_start(number);
@@ -144,7 +144,7 @@ fn a_worker_that_has_executors_of_a_runtime_is_not_unable_to_run_it() {
 }
 
 #[test]
-fn of_too_many_runtimes_one_goes_first_of_which_the_controller_knows_nothing() {
+fn a_runtime_that_was_reported_unable_is_forgotten_last() {
     let mut rig = Rig::new();
     for number in 0..1_001 {
         for _ in 0..if number == 0 { 3 } else { 1 } {
@@ -159,7 +159,7 @@ fn of_too_many_runtimes_one_goes_first_of_which_the_controller_knows_nothing() {
 }
 
 #[test]
-fn a_try_that_takes_long_is_the_only_one() {
+fn no_second_try_begins_while_an_executor_is_still_starting() {
     let mut rig = Rig::new();
     for number in [1, 2, 3] {
         rig.fails_to_start(number);
@@ -175,7 +175,7 @@ fn a_try_that_takes_long_is_the_only_one() {
 }
 
 #[test]
-fn pauses_between_tries_have_a_limit_and_a_worker_that_drains_tries_no_more() {
+fn pauses_between_tries_are_limited_and_a_draining_worker_stops_trying() {
     let mut rig = Rig::new();
     for number in [1, 2, 3] {
         rig.fails_to_start(number);

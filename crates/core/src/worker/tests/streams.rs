@@ -19,7 +19,7 @@ fn took(executor: ExecutorId, task: u128, count: u32) -> Effect {
 }
 
 #[test]
-fn items_are_passed_on_in_order_from_whoever_runs_the_task_and_from_nobody_else() {
+fn items_are_reported_in_order_and_only_from_the_executor_of_the_task() {
     let mut rig = Rig::new();
     let executor = rig.start(stream(task(1)));
     gives(&mut rig, executor, 1, 0);
@@ -36,7 +36,7 @@ fn items_are_passed_on_in_order_from_whoever_runs_the_task_and_from_nobody_else(
 }
 
 #[test]
-fn the_data_of_an_item_is_kept_before_it_is_passed_on() {
+fn the_blob_of_an_item_is_retained_before_the_item_is_reported() {
     let mut rig = Rig::new();
     let executor = rig.start(stream(task(1)));
     let object = ObjectId::item(task_id(1), 0);
@@ -47,7 +47,7 @@ fn the_data_of_an_item_is_kept_before_it_is_passed_on() {
 }
 
 #[test]
-fn what_was_taken_is_told_to_the_executor_when_it_has_the_task() {
+fn an_executor_hears_how_many_items_were_consumed_once_it_has_the_task() {
     let mut rig = Rig::new();
     rig.assign(stream(task(1)), Some(one_cpu()));
     let [Effect::Spawn { executor, .. }] = rig.take()[..] else { panic!("an executor starts") };
@@ -63,7 +63,7 @@ fn what_was_taken_is_told_to_the_executor_when_it_has_the_task() {
 }
 
 #[test]
-fn items_of_a_direct_call_say_whose_they_are_and_its_end_how_many_there_were() {
+fn items_of_a_direct_call_name_their_caller_and_its_end_counts_them() {
     let mut rig = Rig::new();
     let executor = rig.host(ActorOptions::default());
     rig.call(stream(method(1)), 0);

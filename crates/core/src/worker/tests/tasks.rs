@@ -23,7 +23,7 @@ fn the_backlog_takes_over_the_grant() {
 }
 
 #[test]
-fn what_cannot_begin_where_it_is_may_begin_elsewhere_unless_it_is_to_stop() {
+fn an_attempt_whose_inputs_are_unavailable_is_lost_unless_cancelled() {
     let error = || Error::unavailable(Ran::No, "its argument did not arrive");
     for (number, stop) in [(1, false), (2, true)] {
         let mut rig = Rig::new();
@@ -47,7 +47,7 @@ fn what_cannot_begin_where_it_is_may_begin_elsewhere_unless_it_is_to_stop() {
 }
 
 #[test]
-fn the_backlog_goes_back_when_nobody_can_leave_it_a_grant() {
+fn the_backlog_is_refused_while_the_attempt_before_it_is_blocked() {
     let mut rig = Rig::new();
     let executor = rig.start(task(1));
     rig.assign(task(2), None);
@@ -63,7 +63,7 @@ fn the_backlog_goes_back_when_nobody_can_leave_it_a_grant() {
 }
 
 #[test]
-fn too_many_may_not_wait_for_others_at_a_time() {
+fn blocked_executors_are_limited_by_max_blocked_executors() {
     let mut rig = Rig::with(Config { max_blocked_executors: 1, ..Config::default() });
     let (first, second) = (rig.start(task(1)), rig.start(task(2)));
     rig.happens(Event::Blocked { executor: first });
@@ -86,7 +86,7 @@ fn too_many_may_not_wait_for_others_at_a_time() {
 }
 
 #[test]
-fn what_is_cancelled_alone_is_asked_so() {
+fn a_graceful_alone_cancel_interrupts_only_that_task_or_call() {
     let mut rig = Rig::new();
     let executor = rig.start(task(1));
     rig.controller_says(ToWorker::CancelAttempt {

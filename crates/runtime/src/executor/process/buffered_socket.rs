@@ -97,7 +97,7 @@ mod tests {
     use std::io::Read;
 
     #[test]
-    fn what_there_is_no_room_for_is_said_later_and_in_order() {
+    fn unsent_bytes_wait_in_order_while_the_socket_is_full() {
         let (socket, mut theirs) = UnixStream::pair().unwrap();
         socket.set_nonblocking(true).unwrap();
         let outgoing = BufferedSocket::new(socket, executor_poller().next_line());

@@ -339,7 +339,7 @@ mod tests {
     const ROUNDS: usize = 2_000;
 
     #[test]
-    fn whoever_waits_hears_of_what_it_waits_for_whoever_reads() {
+    fn every_waiter_is_notified_whichever_thread_reads() {
         let board = executor_poller();
         let (rings, rung) = unbounded::<(usize, Arc<Waiter>)>();
         thread::scope(|threads| {

@@ -421,7 +421,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_server_that_is_not_ready_in_time_is_ended_and_its_last_words_are_told() {
+    fn a_late_fork_server_is_dropped_and_its_stderr_is_in_the_error() {
         let how = ForkServerOptions {
             runtime: "python".into(),
             program: "/bin/sh".into(),

@@ -298,7 +298,7 @@ mod tests {
     use std::io::Write;
 
     #[test]
-    fn whoever_prints_faster_than_it_is_read_is_left_for_the_next_turn() {
+    fn one_turn_reads_a_bounded_amount_of_output() {
         let _guard = io().enter();
         let (stdout, mut out) = std::io::pipe().unwrap();
         let (stderr, _err) = std::io::pipe().unwrap();
@@ -314,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_come_just_now_is_read_where_that_is_wanted() {
+    fn a_sure_read_gets_output_that_arrived_just_now() {
         let _guard = io().enter();
         let (stdout, mut out) = std::io::pipe().unwrap();
         let (stderr, _err) = std::io::pipe().unwrap();

@@ -154,14 +154,14 @@ mod tests {
     }
 
     #[test]
-    fn the_background_thread_reads_as_long_as_nobody_waits() {
+    fn the_background_thread_reads_while_no_thread_waits() {
         let mut role = ReaderRole::<u32>::default();
         assert_eq!(role.background_has_read(YES), WakeAction::Nothing);
         assert_eq!(role.reader(), Reader::Background);
     }
 
     #[test]
-    fn the_background_thread_passes_the_role_to_one_that_waits_and_has_nothing_yet() {
+    fn the_background_thread_passes_the_role_to_a_thread_that_still_waits() {
         let mut role = ReaderRole::default();
         role.arrives(&1, YES);
         role.arrives(&2, YES);
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn who_comes_when_nobody_reads_reads_and_leaves_without_waking_anybody() {
+    fn a_thread_takes_a_free_role_and_releases_it_without_a_wakeup() {
         let mut role = free();
         role.arrives(&1, YES);
         assert_eq!(role.reader(), Reader::Waiter);
@@ -179,14 +179,14 @@ mod tests {
     }
 
     #[test]
-    fn who_has_what_it_waits_for_does_not_begin_to_read() {
+    fn a_thread_that_has_its_answer_does_not_take_the_role() {
         let mut role = free();
         role.arrives(&1, NO);
         assert_eq!(role.reader(), Reader::Nobody);
     }
 
     #[test]
-    fn who_leaves_passes_the_role_to_the_next_that_waits() {
+    fn a_thread_that_releases_the_role_passes_it_to_the_next_waiter() {
         let mut role = free();
         for waiter in 1..=3 {
             role.arrives(&waiter, YES);
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn a_role_that_nobody_has_had_for_a_while_is_the_background_threads() {
+    fn the_background_thread_takes_a_role_that_stayed_free() {
         let mut role = free();
         let before = role.changes();
         role.arrives(&1, YES);
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn while_one_reads_for_long_the_background_thread_is_away_until_it_is_told() {
+    fn the_background_thread_is_away_during_a_long_read_until_notified() {
         let mut role = free();
         role.arrives(&1, YES);
         role.background_looks(role.changes());

@@ -70,7 +70,7 @@ fn carry(
 }
 
 #[test]
-fn a_peer_that_never_pauses_does_not_hold_up_what_it_is_told() {
+fn a_peer_that_never_stops_sending_still_gets_frames() {
     let (connection, mut peer) = connected();
     let (outbox, count) = (connection.outbox(), Count::default());
     let ended = carry(connection, &outbox, &count);
@@ -94,7 +94,7 @@ fn a_peer_that_never_pauses_does_not_hold_up_what_it_is_told() {
 }
 
 #[test]
-fn what_came_before_a_write_failed_is_heard() {
+fn messages_that_arrived_before_a_failed_write_are_delivered() {
     let (connection, mut peer) = connected();
     let (outbox, count) = (connection.outbox(), Count::default());
     for _ in 0..12 {
@@ -113,7 +113,7 @@ fn what_came_before_a_write_failed_is_heard() {
 }
 
 #[test]
-fn a_connection_that_is_closed_ends_though_its_peer_never_reads() {
+fn a_closed_connection_ends_even_if_its_peer_never_reads() {
     let (connection, peer) = connected();
     let (outbox, count) = (connection.outbox(), Count::default());
     let writer = connection.writer.clone();
@@ -148,7 +148,7 @@ fn a_message_at_the_limit_passes_and_a_byte_more_ends_the_connection() {
 }
 
 #[test]
-fn many_threads_flush_one_outbox_and_everything_leaves_in_order() {
+fn frames_leave_in_order_when_many_threads_flush_one_outbox() {
     let (connection, mut peer) = connected();
     let (outbox, count) = (connection.outbox(), Count::default());
     let ended = carry(connection, &outbox, &count);

@@ -42,7 +42,7 @@ fn kind_of(refused: io::Result<ClusterIdentity>) -> ErrorKind {
 }
 
 #[test]
-fn both_sides_prove_and_the_listener_knows_the_kind() {
+fn both_sides_prove_the_token_and_the_listener_learns_the_kind() {
     for kind in ConnectionKind::ALL {
         let secret = test_secret(TOKEN);
         let (dialled, accepted) = dials(token(TOKEN), kind, secret.clone());
@@ -72,7 +72,7 @@ fn another_token_is_denied_in_both_directions() {
 }
 
 #[test]
-fn a_process_that_belongs_to_no_cluster_lets_nobody_in() {
+fn a_process_without_a_cluster_rejects_every_connection() {
     for key in [None, token(TOKEN)] {
         let (dialled, accepted) = dials(key.clone(), ConnectionKind::Link, Credentials::new(key));
         assert_eq!(kind_of(dialled), ErrorKind::Unavailable);
@@ -123,7 +123,7 @@ fn says(bytes: &[u8]) -> io::Result<ConnectionKind> {
 }
 
 #[test]
-fn what_was_said_once_opens_no_door_again() {
+fn a_replayed_handshake_is_denied() {
     for kind in ConnectionKind::ALL {
         let Heard { hello, proof, .. } = overheard(kind);
         let refused = says(&[hello, proof].concat()).unwrap_err();
@@ -132,7 +132,7 @@ fn what_was_said_once_opens_no_door_again() {
 }
 
 #[test]
-fn a_listeners_proof_is_no_diallers() {
+fn a_listener_rejects_its_own_proof() {
     let (mut ours, listener) = listens(test_secret(TOKEN));
     let refused = io().block_on(async move {
         let dialler = Dialler::new(ConnectionKind::Link, &None).unwrap();
@@ -146,7 +146,7 @@ fn a_listeners_proof_is_no_diallers() {
 }
 
 #[test]
-fn a_listener_that_sends_back_what_it_hears_is_denied() {
+fn a_dialler_denies_a_listener_that_reflects_its_nonce() {
     let (mut ours, mut theirs) = duplex(ROOM);
     let dialled = io().block_on(async move {
         let dialled =
@@ -192,7 +192,7 @@ fn changed(change: fn(&mut [u8])) -> (io::Result<ClusterIdentity>, io::Result<Co
 }
 
 #[test]
-fn a_hello_that_is_changed_on_its_way_opens_neither_another_door_nor_this_one() {
+fn a_hello_that_is_changed_on_its_way_fails_the_handshake() {
     let to_another_door = changed(|hello| hello[MAGIC.len() + 1] = ConnectionKind::Upload as u8);
     let with_another_nonce = changed(|hello| hello[HELLO_BYTES - 1] ^= 1);
     for (dialled, accepted) in [to_another_door, with_another_nonce] {
@@ -202,7 +202,7 @@ fn a_hello_that_is_changed_on_its_way_opens_neither_another_door_nor_this_one() 
 }
 
 #[test]
-fn another_version_is_incompatible_and_an_older_form_is_refused() {
+fn another_version_is_incompatible_and_an_older_handshake_is_rejected() {
     let (dialled, accepted) = changed(|hello| hello[MAGIC.len()] = VERSION + 1);
     assert_eq!(kind_of(dialled), ErrorKind::Incompatible);
     assert!(accepted.is_err());
@@ -212,7 +212,7 @@ fn another_version_is_incompatible_and_an_older_form_is_refused() {
 }
 
 #[test]
-fn a_handshake_that_is_cut_or_out_of_order_is_refused() {
+fn a_handshake_that_is_cut_or_out_of_order_is_rejected() {
     let Heard { hello, reply, proof } = overheard(ConnectionKind::Data);
     let whole = [hello.clone(), proof.clone()].concat();
     for end in 0..whole.len() {
@@ -230,7 +230,7 @@ fn a_handshake_that_is_cut_or_out_of_order_is_refused() {
 }
 
 #[test]
-fn whatever_is_no_handshake_is_refused_by_a_dialler() {
+fn a_dialler_rejects_an_answer_that_is_no_handshake() {
     let answers: [&[u8]; 4] =
         [b"HTTP/1.1 400 Bad Request\r\n", b"", &[0; 20], &[0; 1 + REPLY_BYTES]];
     for answer in answers {

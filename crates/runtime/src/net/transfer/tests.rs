@@ -199,7 +199,7 @@ fn is_carried_once(large: &[u8], traffic: &[&Traffic]) -> bool {
 }
 
 #[test]
-fn what_is_brought_arrives_whole_however_often_connections_break() {
+fn a_pull_arrives_whole_however_often_connections_break() {
     let large = bytes(3 * PIECE_BYTES + 12_345);
     // The first six connections break in the middle of what they carry.
     let (address, _) =
@@ -208,7 +208,7 @@ fn what_is_brought_arrives_whole_however_often_connections_break() {
 }
 
 #[test]
-fn a_piece_that_changed_on_its_way_is_not_taken() {
+fn a_piece_that_changed_on_its_way_is_pulled_again() {
     let small = bytes(200_000);
     let (address, _) = start_proxy(store_with(&small), |_, number, part| {
         if number < 2 && part.len() > 1_000 {
@@ -220,7 +220,7 @@ fn a_piece_that_changed_on_its_way_is_not_taken() {
 }
 
 #[test]
-fn what_has_come_stays_when_the_rest_comes_from_somebody_else() {
+fn received_pieces_stay_when_another_source_sends_the_rest() {
     let large = many_pieces();
     let store = store_with(&large);
     let (dies, first) = start_proxy(store.clone(), dies_after(large.len() / 4 * 3));
@@ -231,7 +231,7 @@ fn what_has_come_stays_when_the_rest_comes_from_somebody_else() {
 }
 
 #[test]
-fn what_has_come_stays_when_nobody_has_the_rest_and_it_is_tried_later() {
+fn received_pieces_stay_when_a_pull_fails_and_is_tried_later() {
     let large = many_pieces();
     let store = store_with(&large);
     let (dies, first) = start_proxy(store.clone(), dies_after(large.len() / 4 * 3));
@@ -245,7 +245,7 @@ fn what_has_come_stays_when_nobody_has_the_rest_and_it_is_tried_later() {
 }
 
 #[test]
-fn pieces_of_a_value_and_of_the_same_made_anew_are_never_put_together() {
+fn pieces_of_two_versions_of_a_value_are_never_put_together() {
     let (first, mut anew) = (many_pieces(), many_pieces());
     anew.iter_mut().for_each(|byte| *byte ^= 0x55);
     let (dies, _) = start_proxy(store_with(&first), dies_after(first.len() / 2));
@@ -270,7 +270,7 @@ fn pieces_of_a_value_and_of_the_same_made_anew_are_never_put_together() {
 }
 
 #[test]
-fn a_source_is_given_up_when_nothing_comes_not_when_it_takes_long() {
+fn a_slow_source_is_not_given_up_while_bytes_arrive() {
     let small = bytes(PIECE_BYTES / 2);
     // Each of the first connections carries a part, and breaks.
     let (address, traffic) = start_proxy(store_with(&small), |traffic, number, _| {
@@ -294,7 +294,7 @@ fn small_part(number: usize) -> usize {
 }
 
 #[test]
-fn a_large_value_is_carried_by_several_connections_and_not_by_more_than_there_may_be() {
+fn a_large_value_uses_all_allowed_connections_and_no_more() {
     let large = bytes((MAX_CONNECTIONS + 2) * PIECE_BYTES);
     let (address, traffic) = start_proxy(store_with(&large), |traffic, _, part| {
         if part.len() > 1_000 {
@@ -307,7 +307,7 @@ fn a_large_value_is_carried_by_several_connections_and_not_by_more_than_there_ma
 }
 
 #[test]
-fn what_nobody_wants_any_more_is_not_brought() {
+fn a_pull_stops_when_no_caller_wants_the_value() {
     let large = many_pieces();
     let (address, traffic) = start_proxy(store_with(&large), |_, _, _| true);
     let copies = {
@@ -324,7 +324,7 @@ fn what_nobody_wants_any_more_is_not_brought() {
 }
 
 #[test]
-fn whoever_has_another_token_or_asks_for_what_is_not_there_gets_nothing() {
+fn a_wrong_token_is_denied_and_an_unknown_object_is_not_found() {
     let (address, _) = start_proxy(store_with(&bytes(200_000)), |_, _, _| true);
     let guess =
         TransferRequest { object: object(), token: &token("a guess"), should_continue: &|| true };
@@ -341,7 +341,7 @@ fn whoever_has_another_token_or_asks_for_what_is_not_there_gets_nothing() {
 }
 
 #[test]
-fn where_another_user_listens_nobody_says_the_token() {
+fn a_dialler_sends_nothing_to_a_socket_of_another_user() {
     use rustix::process::{Uid, getuid};
     if !getuid().is_root() {
         return; // Only root can change its user.

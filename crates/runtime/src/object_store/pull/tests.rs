@@ -85,7 +85,7 @@ fn refused(mut given: oneshot::Receiver<Result<Pinned, Error>>) -> ErrorKind {
 }
 
 #[test]
-fn a_reader_waits_for_the_next_session_of_its_worker_and_not_for_ever() {
+fn a_reader_waits_for_the_next_session_of_its_worker_but_not_forever() {
     let (store, wanted) = (store(), object(7));
     let missing = [worker::Event::DataMissing { object: wanted }];
     let at = |time| move |state: &mut ObjectStoreState| state.ask_again(time, object(7));
@@ -129,7 +129,7 @@ fn a_reader_waits_for_the_next_session_of_its_worker_and_not_for_ever() {
 }
 
 #[test]
-fn what_was_brought_under_a_session_that_has_ended_counts_for_nothing() {
+fn a_pull_of_an_ended_session_is_dropped() {
     let (store, wanted) = (store(), object(7));
     store.set_session(Some(session(1)));
     let (mut first, _) = store.wants(wanted);
@@ -156,7 +156,7 @@ fn what_was_brought_under_a_session_that_has_ended_counts_for_nothing() {
 }
 
 #[test]
-fn what_is_to_be_brought_and_is_made_here_meanwhile_is_answered_once_and_kept() {
+fn a_value_made_here_completes_its_ordered_pull_once_and_is_retained() {
     let (store, wanted) = (store(), object(7));
     store.set_session(Some(session(1)));
     let events = store.tells(|state, now| {
@@ -182,7 +182,7 @@ fn what_is_to_be_brought_and_is_made_here_meanwhile_is_answered_once_and_kept() 
 }
 
 #[test]
-fn what_does_not_come_is_asked_for_after_pauses_until_a_lease_would_be_over_and_then_refused() {
+fn a_failing_pull_is_retried_with_pauses_and_fails_after_two_leases() {
     let (store, wanted) = (store(), object(7));
     store.set_session(Some(session(1)));
     let (given, _) = store.wants(wanted);
@@ -210,7 +210,7 @@ fn what_does_not_come_is_asked_for_after_pauses_until_a_lease_would_be_over_and_
 }
 
 #[test]
-fn a_worker_that_cannot_bring_what_it_was_told_to_says_so_before_others_give_up_waiting() {
+fn an_ordered_pull_that_fails_is_reported_before_readers_give_up() {
     let (store, wanted) = (store(), object(7));
     store.set_session(Some(session(1)));
     let mut now = store.0.clock.now();
@@ -236,7 +236,7 @@ fn a_worker_that_cannot_bring_what_it_was_told_to_says_so_before_others_give_up_
 }
 
 #[test]
-fn what_is_not_where_it_was_said_to_be_is_said_to_be_lost_unless_there_is_no_session() {
+fn a_missing_copy_is_reported_as_lost_only_within_a_session() {
     let (store, wanted) = (store(), object(7));
     let error = store.read_to_send(wanted).expect_err("the store does not have it");
     assert_eq!(error.kind(), ErrorKind::NotFound);
@@ -291,7 +291,7 @@ fn reader() -> ObjectStore {
 }
 
 #[test]
-fn of_many_values_a_few_are_brought_at_a_time_and_all_arrive() {
+fn a_few_pulls_run_at_a_time_and_all_values_arrive() {
     let objects: Vec<ObjectId> = (1..=MAX_PULLS as u128 + 3).map(object).collect();
     let (address, traffic) = start_proxy(has(&objects, 300_000), |traffic, _, _| {
         traffic.wait_until_open();
@@ -316,7 +316,7 @@ fn of_many_values_a_few_are_brought_at_a_time_and_all_arrive() {
 }
 
 #[test]
-fn many_who_read_one_value_have_it_brought_once() {
+fn many_readers_of_one_value_cause_one_pull() {
     let (wanted, bytes) = (object(7), 20 << 20);
     let (address, traffic) = start_proxy(has(&[wanted], bytes), |_, _, _| true);
     let store = reader();
@@ -333,7 +333,7 @@ fn many_who_read_one_value_have_it_brought_once() {
 }
 
 #[test]
-fn what_has_come_stays_until_somebody_has_the_rest_and_goes_with_the_session() {
+fn received_pieces_are_reused_and_dropped_after_a_while_or_with_the_session() {
     let (wanted, bytes) = (object(7), 100 << 20);
     let source = has(&[wanted], bytes);
     let half_way = || {

@@ -45,7 +45,7 @@ fn submit() -> v1::SubmitTaskRequest {
 }
 
 #[test]
-fn a_task_that_says_little_has_defaults_and_an_id_of_its_own() {
+fn a_minimal_task_has_defaults_and_an_id_of_its_own() {
     let [first, second] = [submit(), submit()].map(|wire| decode_task(wire, new_task_id).unwrap());
     assert_ne!(first.spec.id, second.spec.id);
     assert_eq!(first.session, None);
@@ -56,7 +56,7 @@ fn a_task_that_says_little_has_defaults_and_an_id_of_its_own() {
 }
 
 #[test]
-fn everything_a_task_says_is_read() {
+fn every_field_of_a_submitted_task_is_read() {
     let session = sample::session();
     let wire = v1::SubmitTaskRequest {
         task_id: TASK.into(),
@@ -78,7 +78,7 @@ fn everything_a_task_says_is_read() {
 }
 
 #[test]
-fn a_call_names_its_actor_and_an_actor_its_name() {
+fn a_call_is_decoded_with_its_actor_and_an_actor_with_its_name() {
     let wire = v1::CallActorRequest {
         actor_id: ACTOR.into(),
         method: "count".into(),
@@ -97,7 +97,7 @@ fn a_call_names_its_actor_and_an_actor_its_name() {
 }
 
 #[test]
-fn what_is_malformed_is_refused_by_name() {
+fn malformed_control_requests_are_rejected_by_name() {
     let invalid = ErrorKind::Invalid;
     let wire = v1::SubmitTaskRequest { task_id: "seven".into(), ..submit() };
     refused(
@@ -141,7 +141,7 @@ fn of_state(state: i32) -> v1::ListTasksRequest {
 }
 
 #[test]
-fn another_version_is_refused_and_none_is_ours() {
+fn a_request_may_omit_the_protocol_version_but_not_name_another() {
     assert_eq!(check_version(""), Ok(()));
     assert_eq!(check_version("1"), Ok(()));
     let incompatible = ErrorKind::Incompatible;
@@ -159,7 +159,7 @@ fn at(seconds: u64) -> Time {
 }
 
 #[test]
-fn a_task_shows_its_state_its_times_and_as_much_of_its_error_as_fits() {
+fn a_task_status_has_its_state_times_and_a_whole_or_bounded_error() {
     let wall = WallClock::new(Time::ZERO);
     let states = [
         TaskState::Pending,
@@ -202,7 +202,7 @@ fn a_task_shows_its_state_its_times_and_as_much_of_its_error_as_fits() {
 }
 
 #[test]
-fn an_actor_shows_why_it_is_gone_and_a_worker_what_it_has() {
+fn an_actor_status_has_its_cause_of_death_and_a_worker_its_resources() {
     let wall = WallClock::new(Time::ZERO);
     let causes = [
         DeathCause::Deleted,
@@ -265,7 +265,7 @@ fn an_actor_shows_why_it_is_gone_and_a_worker_what_it_has() {
 }
 
 #[test]
-fn what_a_worker_knows_of_an_actor_counts_for_the_same_life_only() {
+fn a_workers_view_of_an_actor_counts_only_for_the_same_instance() {
     let view = |epoch, pending_calls, last_used_at| v1::ActorStatus {
         actor_id: "a".into(),
         epoch,

@@ -15,6 +15,8 @@ _Amounts = dict[str, Any]
 # The number of results; for a stream, how many items may wait to be taken; whether all items come
 # in one result; whether large results are durable.
 _Returns = tuple[int, int | None, bool, bool]
+# `max_retries`, `retry_exceptions`, `timeout`, `preemptible`, `durable`.
+_TaskLifeOptions = dict[str, Any]
 # `max_restarts`, `max_task_retries`, `max_concurrency`, `max_pending_calls`, `detached`,
 # `get_if_exists`, `preemptible`, `idle_ttl`, `saves`, `checkpoint_every`, `checkpoint_interval`.
 _ActorLifeOptions = dict[str, Any]
@@ -249,11 +251,7 @@ class TaskOptions:
     def __new__(
         cls,
         amounts: _Amounts,
-        max_retries: int,
-        retry_exceptions: bool | list[str],
-        timeout: float | None,
-        preemptible: bool,
-        durable: bool,
+        life_options: _TaskLifeOptions,
     ) -> TaskOptions: ...
 
 @final

@@ -34,7 +34,8 @@ def cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     else:
         separate = SeparateCluster(tmp_path_factory.mktemp("run"))
         try:
-            separate.worker("--cpus", "2")
+            # Some tests leave tasks that run: they are not waited for at the end.
+            separate.worker("--cpus", "2", "--grace", "1s")
             with marline.init(separate.address, token=separate.token):
                 yield request.param
         finally:

@@ -16,6 +16,17 @@ pub struct TaskOptions {
     pub options: Arc<spec::TaskOptions>,
 }
 
+/// The options about the attempts of a task.
+#[derive(FromPyObject)]
+#[pyo3(from_item_all)]
+struct TaskLifeOptions {
+    max_retries: i64,
+    retry_exceptions: RetryExceptions,
+    timeout: Option<f64>,
+    preemptible: bool,
+    durable: bool,
+}
+
 /// The resources that work uses.
 #[derive(FromPyObject)]
 #[pyo3(from_item_all)]
@@ -101,24 +112,21 @@ impl TaskOptions {
     fn new(
         py: Python<'_>,
         amounts: Amounts,
-        max_retries: i64,
-        retry_exceptions: RetryExceptions,
-        timeout: Option<f64>,
-        preemptible: bool,
-        durable: bool,
+        life_options: TaskLifeOptions,
     ) -> PyResult<TaskOptions> {
+        // Each field is named, so that a new one must be considered here.
         let options = spec::TaskOptions {
             resources: amounts.resources(py)?,
-            max_retries: budget(max_retries),
-            retry_on: match retry_exceptions {
+            max_retries: budget(life_options.max_retries),
+            retry_on: match life_options.retry_exceptions {
                 RetryExceptions::All(true) => RetryOn::Any,
                 RetryExceptions::All(false) => RetryOn::Never,
                 RetryExceptions::Classes(classes) => RetryOn::Classes(classes),
             },
-            timeout: seconds(timeout),
-            preemptible,
-            durable,
-            ..spec::TaskOptions::default()
+            retry_delay: spec::RETRY_DELAY,
+            timeout: seconds(life_options.timeout),
+            preemptible: life_options.preemptible,
+            durable: life_options.durable,
         };
         Ok(TaskOptions { options: Arc::new(options) })
     }

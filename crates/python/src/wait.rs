@@ -109,7 +109,7 @@ enum WaitStart {
 fn begin(awaited: &[Awaited<'_>], count: usize, timeout: Option<f64>) -> PyResult<WaitStart> {
     if let Some(timeout) = timeout.filter(|timeout| timeout.is_nan() || *timeout < 0.0) {
         return Err(PyValueError::new_err(format!(
-            "timeout must be a number of seconds, 0 or more, or None for no limit; not {timeout}"
+            "timeout must be a number of seconds, 0 or more, or None for no limit, not {timeout}"
         )));
     }
     if come(awaited) >= count.min(awaited.len()) {

@@ -246,10 +246,17 @@ fn encode_work(spec: &TaskSpec, attempt: Attempt, values: Vec<Value>) -> v1::Wor
 }
 
 fn decode_work(wire: v1::Work) -> Result<(Arc<TaskSpec>, Attempt, Vec<Value>), Error> {
+    // Each field is named, as in `encode_work`. An executor has the defaults of the others.
+    let TaskOptions { resources, max_retries, retry_on, retry_delay, preemptible, .. } =
+        TaskOptions::default();
     let options = TaskOptions {
         timeout: wire.timeout_ms.map(Duration::from_millis),
         durable: wire.durable,
-        ..TaskOptions::default()
+        resources,
+        max_retries,
+        retry_on,
+        retry_delay,
+        preemptible,
     };
     let name = Arc::from(wire.name);
     let target = match &*wire.actor {

@@ -224,8 +224,8 @@ def _limit(name: str, value: Any) -> float | None:
         return None
     number = _number(name, value, "a number of seconds")
     if not number >= 0:
-        words = "it is a number of seconds, 0 or more; None is no limit"
-        raise InvalidError(f"{name} is {_short(value)}: {words}")
+        words = "a number of seconds, 0 or more, or None for no limit"
+        raise InvalidError(f"{name} must be {words}, not {_short(value)}")
     return number
 
 

@@ -106,9 +106,14 @@ class Options(NamedTuple):
             retry = self.retry_exceptions
         else:
             retry = [name_of_class(cls) for cls in self.retry_exceptions]
-        amounts = self._amounts(1.0)
-        rest = self.timeout, self.preemptible, self.durable
-        return _native.TaskOptions(amounts, self.max_retries, retry, *rest)
+        life_options = {
+            "max_retries": self.max_retries,
+            "retry_exceptions": retry,
+            "timeout": self.timeout,
+            "preemptible": self.preemptible,
+            "durable": self.durable,
+        }
+        return _native.TaskOptions(self._amounts(1.0), life_options)
 
     def for_actor(self, is_async: bool, saves: bool, namespace: str) -> _native.ActorOptions:
         """Returns the options of an actor, which is created in ``namespace`` unless it has its own."""

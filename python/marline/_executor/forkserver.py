@@ -204,6 +204,11 @@ def warm() -> None:
     import hashlib  # noqa: F401
     import random  # noqa: F401
 
+    import marline._api.cluster
+    import marline._environment.apply
+    import marline._executor.event_loop
+    import marline._serialize.failures  # noqa: F401
+
     share()
 
 

@@ -147,7 +147,7 @@ def test_options_without_the_methods_make_no_sense(cluster: Any) -> None:
 
     with pytest.raises(TypeError, match="save_checkpoint"):
         Plain.remote()
-    with pytest.raises(ValueError, match="checkpoint_every is 0"):
+    with pytest.raises(ValueError, match="checkpoint_every must be a whole number, 1 or more, not 0"):
         marline.get(Sum.options(checkpoint_every=0).remote().add.remote(1))
 
 

@@ -35,7 +35,7 @@ import sys, threading
 def tell():
     def is_waiting():
         frame = sys._current_frames()[threading.main_thread().ident]
-        return os.path.dirname(frame.f_code.co_filename) == os.path.dirname(marline.__file__)
+        return frame.f_code.co_filename.startswith(os.path.dirname(marline.__file__) + os.sep)
     while not is_waiting():
         time.sleep(0.01)
     print("waiting")

@@ -103,7 +103,7 @@ def run_in(group: Path, threshold: str, step: int, pause: float) -> str:
 def test_the_worker_kills_the_largest_executor_before_the_kernel_does(group: Path) -> None:
     out = run_in(group, threshold="0.6", step=10, pause=0.05)
     assert "out of memory" in out and "of 400 MiB" in out and "hog" in out
-    assert "its executor had" in out
+    assert "its executor used" in out
     assert "KEPT 2" in out, "the actor beside it has its state"
 
 

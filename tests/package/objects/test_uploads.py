@@ -1,7 +1,8 @@
-"""A driver without a worker on its machine sends large values to the store of another one."""
+"""A driver without a worker on its machine sends and gets large values through the store of another one."""
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import os
 import signal
@@ -125,27 +126,50 @@ def test_an_upload_goes_to_a_live_worker_with_room(far_cluster: FarCluster) -> N
         assert marline.get(is_pattern.remote(pattern(LARGE, 9), 9))
 
 
-def test_a_signal_ends_an_upload_to_a_worker_that_does_not_answer(far_cluster: FarCluster) -> None:
-    class Enough(Exception):
-        pass
+class Enough(Exception):
+    """Raised by the signal handler of a test."""
 
-    def enough(*_: object) -> None:
-        raise Enough
 
-    pid = far_cluster.worker()
+def enough(*_: object) -> None:
+    raise Enough
+
+
+@contextlib.contextmanager
+def stopped(pid: int) -> Iterator[None]:
+    """Stops a process during the block. In the block, an alarm raises `Enough`."""
     before = signal.signal(signal.SIGALRM, enough)
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(pid, signal.SIGCONT)
+        signal.signal(signal.SIGALRM, before)
+
+
+def test_a_signal_ends_an_upload_to_a_worker_that_does_not_answer(far_cluster: FarCluster) -> None:
+    pid = far_cluster.worker()
     with marline.init(far_cluster.separate.address, token=far_cluster.separate.token):
-        os.kill(pid, signal.SIGSTOP)
-        try:
+        with stopped(pid):
             signal.setitimer(signal.ITIMER_REAL, 0.3)
             with pytest.raises(Enough):
                 marline.put(pattern(LARGE))
-        finally:
-            os.kill(pid, signal.SIGCONT)
-            signal.signal(signal.SIGALRM, before)
         assert marline.get(is_pattern.remote(pattern(LARGE, 1), 1)), "later uploads work"
         gc.collect()
         wait_until(lambda: f"the store is empty: {used()}", lambda: used() == {pid: 0})
+
+
+def test_a_timeout_or_a_signal_ends_a_get_from_a_worker_that_does_not_answer(far_cluster: FarCluster) -> None:
+    pid = far_cluster.worker()
+    with marline.init(far_cluster.separate.address, token=far_cluster.separate.token):
+        made = marline.remote(pattern).remote(LARGE, 1)
+        marline.wait([made], fetch_local=False)
+        with stopped(pid):
+            with pytest.raises(marline.GetTimeoutError, match="did not arrive in time"):
+                marline.get(made, timeout=0.2)
+            signal.setitimer(signal.ITIMER_REAL, 0.3)
+            with pytest.raises(Enough):
+                marline.get(made)
+        assert bool((marline.get(made) == pattern(LARGE, 1)).all()), "a later get works"
 
 
 def test_without_a_worker_an_upload_fails_and_says_why(far_cluster: FarCluster) -> None:

@@ -19,7 +19,12 @@ from harness.waiting import PATIENCE
 ROOT = Path(__file__).resolve().parents[3]
 README = (ROOT / "README.md").read_text()
 RULES = re.DOTALL | re.MULTILINE
-MODULES = sorted(path.stem for path in Path(marline.__file__).parent.glob("*.py"))
+PACKAGE = Path(marline.__file__).parent
+# The modules of the package, without the names of their packages' `__init__`.
+MODULES = sorted(
+    ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts).removesuffix(".__init__")
+    for path in PACKAGE.rglob("*.py")
+)
 
 
 # Every page whose Python blocks users may copy.
@@ -106,8 +111,7 @@ def test_figures_of_the_readme_are_those_of_the_benchmark_page() -> None:
 
 @pytest.mark.parametrize("module", MODULES)
 def test_examples_of_docstrings_run(module: str) -> None:
-    name = "marline" if module == "__init__" else f"marline.{module}"
-    failed, _ = doctest.testmod(importlib.import_module(name))
+    failed, _ = doctest.testmod(importlib.import_module(module))
     assert failed == 0
 
 

@@ -265,5 +265,5 @@ def test_an_executor_refuses_at_once_what_it_cannot_do() -> None:
     for wrong in ({"initializer": print}, {"mp_context": None}, {"num_returns": 2}):
         with pytest.raises(TypeError, match=next(iter(wrong))):
             marline.Executor(**wrong)
-    with pytest.raises(ValueError, match="max_workers is 0"):
+    with pytest.raises(ValueError, match="max_workers must be at least 1, not 0"):
         marline.Executor(0)

@@ -13,6 +13,7 @@ import cloudpickle
 import marline
 import pytest
 from harness.waiting import PATIENCE, wait_until
+from marline._api import option_values, options
 
 # Workers of a separate cluster cannot import this module.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
@@ -71,7 +72,14 @@ def pairs(rows: list[tuple[str, list[Any]]]) -> list[tuple[str, Any]]:
     return [(name, value) for name, values in rows for value in values]
 
 
-REFUSED = r"{name}\b.*: it is|{name} has .*, which has an option of its own"
+REFUSED = r"{name}\b.* must be .*, not |{name} has .*, which has an option of its own"
+
+
+def test_each_option_has_a_default_and_a_check() -> None:
+    known = options.TASK_OPTIONS | options.ACTOR_OPTIONS
+    assert set(options.Options._fields) == known
+    # `options.py` itself checks these two.
+    assert known - {"namespace", "runtime_env"} <= set(option_values._CHECKS)
 
 
 @pytest.mark.parametrize(("name", "value"), pairs(NUMBERS + OF_TASKS))

@@ -365,18 +365,18 @@ def test_a_timeout_that_makes_no_sense_is_refused(timeout: float) -> None:
 
     slow, here = nap.remote(PATIENCE), marline.put(1)
     for ref in (slow, here):
-        with pytest.raises(ValueError, match=r"timeout is .* 0 or more"):
+        with pytest.raises(ValueError, match=r"timeout must be .* 0 or more"):
             marline.get(ref, timeout=timeout)
-        with pytest.raises(ValueError, match=r"timeout is .* 0 or more"):
+        with pytest.raises(ValueError, match=r"timeout must be .* 0 or more"):
             marline.wait([ref], timeout=timeout)
-    with pytest.raises(ValueError, match="timeout is"):
+    with pytest.raises(ValueError, match="timeout must be"):
         nap.options(timeout=timeout)
-    with pytest.raises(ValueError, match="timeout is"):
+    with pytest.raises(ValueError, match="timeout must be"):
         marline.remote(timeout=timeout)(len)
-    with pytest.raises(ValueError, match="timeout is"):
+    with pytest.raises(ValueError, match="timeout must be"):
         Actor.remote().nap.options(timeout=timeout)
     for option in ("idle_ttl", "checkpoint_interval"):
-        with pytest.raises(ValueError, match=f"{option} is"):
+        with pytest.raises(ValueError, match=f"{option} must be"):
             Actor.options(**{option: timeout})
     marline.cancel(slow)
 
@@ -423,7 +423,7 @@ def test_wait_and_get_refuse_wrong_arguments() -> None:
         lambda: marline.get([ref], timeout="x"),  # type: ignore[call-overload]
         lambda: marline.wait([ref], timeout="x"),  # type: ignore[arg-type]
     ):
-        with pytest.raises(TypeError, match=r"timeout must be a number of seconds, 0 or more, .* not 'x'"):
+        with pytest.raises(TypeError, match="timeout must be a number of seconds, not 'x'"):
             wait()
     with pytest.raises(TypeError, match=r"wait\(\) takes a list of references: \[ref\]"):
         marline.wait(ref)  # type: ignore[arg-type]

@@ -279,6 +279,28 @@ mod tests {
     }
 
     #[test]
+    fn the_sample_of_task_options_has_no_default() {
+        // Each field is named, so that a new one must be considered here.
+        let TaskOptions {
+            resources,
+            max_retries,
+            retry_on,
+            retry_delay,
+            timeout,
+            preemptible,
+            durable,
+        } = sample::task_options();
+        let default = TaskOptions::default();
+        assert_ne!(resources, default.resources);
+        assert_ne!(max_retries, default.max_retries);
+        assert_ne!(retry_on, default.retry_on);
+        assert_ne!(retry_delay, default.retry_delay);
+        assert_ne!(timeout, default.timeout);
+        assert_ne!(preemptible, default.preemptible);
+        assert_ne!(durable, default.durable);
+    }
+
+    #[test]
     fn absent_options_have_their_defaults() {
         let options = TaskOptions::try_from(v1::TaskOptions::default()).unwrap();
         assert_eq!(options, TaskOptions::default());

@@ -3,7 +3,7 @@
 # otherwise it prints the command that installs it.
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check python objects-full faults unit docs site model sim sanitize fuzz bench-channels bench-cluster bench-python bench-objects clean packages
+.PHONY: help demo test test-full check python objects-full faults unit docs site model sim sanitize fuzz bench-channels bench-cluster bench-python bench-objects clean packages
 
 CARGO ?= cargo
 # cargo-nextest runs tests in parallel. Without it, `cargo test` runs them.
@@ -34,6 +34,10 @@ test: export MARLINE_REQUIRE_VALGRIND = 1
 test: export MARLINE_REQUIRE_NAMESPACES := $(or $(MARLINE_REQUIRE_NAMESPACES),$(AS_ROOT))
 test: ## run everything that must pass, and print how long it took (CONTRIBUTING.md has the time budget)
 	@scripts/rings packages check python docs model sanitize
+
+test-full: export SEEDS := $(or $(SEEDS),5000)
+test-full: ## run the claims of `make test` at full size: large values, random faults, 5,000 seeds, fuzz; about an hour
+	@scripts/rings packages objects-full faults sim fuzz
 
 check: ## run the quick checks: format, lints, unit and conformance tests
 	scripts/ring check/format $(CARGO) fmt --all --check

@@ -126,7 +126,8 @@ class Contract(ClusterTest):
         session = self.join(uuid7()).session
         Connection(self, session, number=2).wait_until(lambda frame: frame.HasField("hello"))
         late = Connection(self, session, number=1)
-        self.refused("UNAVAILABLE", "not later", lambda: late.wait_until(lambda frame: frame.HasField("over")))
+        words = "a later connection of this link arrived"
+        self.refused("UNAVAILABLE", words, lambda: late.wait_until(lambda frame: frame.HasField("over")))
 
     def test_a_connection_that_breaks_the_rules_ends_and_says_which(self) -> None:
         joined = pb.Message(joined={})

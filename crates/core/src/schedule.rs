@@ -164,7 +164,7 @@ pub struct Schedule {
 }
 
 impl Schedule {
-    /// Adds a worker. It gets work once it is [opened](Schedule::open).
+    /// Adds a worker. It gets work once it is [opened](Schedule::set_open).
     pub fn add_worker(
         &mut self,
         provides: Arc<WorkerCapabilities>,
@@ -193,14 +193,14 @@ impl Schedule {
     }
 
     /// Opens a worker for new work, or closes it.
-    pub fn open(&mut self, worker_index: WorkerIndex, open: bool) {
+    pub fn set_open(&mut self, worker_index: WorkerIndex, open: bool) {
         if self.worker(worker_index).open == open {
             return;
         }
-        self.unlist(worker_index);
+        self.remove_from_pool(worker_index);
         self.list_backlogs(worker_index, false);
         self.worker_mut(worker_index).open = open;
-        self.list(worker_index);
+        self.insert_into_pool(worker_index);
         self.list_backlogs(worker_index, true);
         if open {
             self.worker_opened(worker_index);
@@ -213,17 +213,17 @@ impl Schedule {
     /// Changes what a worker provides. The grants at the worker stay.
     pub fn set_provides(&mut self, worker_index: WorkerIndex, provides: Arc<WorkerCapabilities>) {
         let was_open = self.worker(worker_index).open;
-        self.open(worker_index, false);
+        self.set_open(worker_index, false);
         let pool = self.pool_of(provides);
         let before = std::mem::replace(&mut self.worker_mut(worker_index).pool, pool);
         self.pools[pool].members += 1;
         self.pools[before].members -= 1;
-        self.open(worker_index, was_open);
+        self.set_open(worker_index, was_open);
     }
 
     /// Removes a worker, with all grants and backlogs there.
     pub fn remove_worker(&mut self, worker_index: WorkerIndex) {
-        self.unlist(worker_index);
+        self.remove_from_pool(worker_index);
         self.list_backlogs(worker_index, false);
         let worker =
             self.workers[worker_index.0 as usize].take().expect("a worker is removed once");
@@ -298,11 +298,11 @@ impl Schedule {
 
     /// Returns a grant to the worker's account. Its work ended, and no backlog task took it over.
     pub fn give_back(&mut self, worker_index: WorkerIndex, shape: ShapeId, grant: &Grant) {
-        self.unlist(worker_index);
+        self.remove_from_pool(worker_index);
         let worker = self.worker_mut(worker_index);
         worker.account.return_grant(grant);
         worker.load -= 1;
-        self.list(worker_index);
+        self.insert_into_pool(worker_index);
         self.occupy(worker_index, shape, |occupancy| occupancy.slots -= 1);
         self.shape_mut(shape).slots -= 1;
         self.mark_roomy(worker_index);
@@ -359,18 +359,18 @@ impl Schedule {
     /// Frees the CPUs of a grant while its work waits for other work.
     pub fn lend_cpu(&mut self, worker_index: WorkerIndex, shape: ShapeId, grant: &Grant) {
         self.occupy(worker_index, shape, |occupancy| occupancy.lent += 1);
-        self.unlist(worker_index);
+        self.remove_from_pool(worker_index);
         self.worker_mut(worker_index).account.lend_cpu(grant);
-        self.list(worker_index);
+        self.insert_into_pool(worker_index);
         self.mark_roomy(worker_index);
     }
 
     /// Takes the CPUs of a grant back: its work goes on.
     pub fn reclaim_cpu(&mut self, worker_index: WorkerIndex, shape: ShapeId, grant: &Grant) {
         self.occupy(worker_index, shape, |occupancy| occupancy.lent -= 1);
-        self.unlist(worker_index);
+        self.remove_from_pool(worker_index);
         self.worker_mut(worker_index).account.reclaim_cpu(grant);
-        self.list(worker_index);
+        self.insert_into_pool(worker_index);
         self.refill(shape);
     }
 
@@ -458,13 +458,13 @@ impl Schedule {
 
     fn place(&mut self, id: ShapeId, worker_index: WorkerIndex, index: usize) -> Step {
         let work = self.pop(id, index);
-        self.unlist(worker_index);
+        self.remove_from_pool(worker_index);
         let key = &self.shape(id).demand;
         let takes = key.takes.as_ref().unwrap_or(&key.resources).clone();
         let worker = self.worker_mut(worker_index);
         let grant = worker.account.take(&takes).expect("the work fits");
         worker.load += 1;
-        self.list(worker_index);
+        self.insert_into_pool(worker_index);
         self.occupy(worker_index, id, |occupancy| occupancy.slots += 1);
         self.shape_mut(id).slots += 1;
         Step::Place { work, shape: id, worker: worker_index, grant: Some(grant) }
@@ -607,7 +607,7 @@ impl Schedule {
         self.vacant_shapes.push(id);
     }
 
-    fn list(&mut self, worker_index: WorkerIndex) {
+    fn insert_into_pool(&mut self, worker_index: WorkerIndex) {
         let worker =
             self.workers[worker_index.0 as usize].as_ref().expect("a worker that is listed exists");
         if worker.open {
@@ -615,7 +615,7 @@ impl Schedule {
         }
     }
 
-    fn unlist(&mut self, worker_index: WorkerIndex) {
+    fn remove_from_pool(&mut self, worker_index: WorkerIndex) {
         let worker =
             self.workers[worker_index.0 as usize].as_ref().expect("a worker that is listed exists");
         if worker.open {

@@ -278,7 +278,7 @@ impl ObjectStore {
         let now = self.0.clock.now();
         let result = what(&mut state, now);
         while let Some(process) = state.ended.pop() {
-            state.see_off(now, process);
+            state.remove_process(now, process);
         }
         let outside = std::mem::take(&mut state.outside);
         drop(state);
@@ -365,7 +365,7 @@ impl ObjectStore {
             let joins = state.worker.is_none() && session.is_some();
             state.worker = session;
             if joins {
-                state.look_anew(now);
+                state.look_up_all(now);
             }
         });
     }
@@ -392,7 +392,7 @@ impl ObjectStore {
     }
 
     /// Returns how full the store is.
-    pub fn figures(&self) -> StoreUsage {
+    pub fn usage(&self) -> StoreUsage {
         self.lock().machine.usage()
     }
 
@@ -484,7 +484,7 @@ impl ObjectStore {
             }
             Err(error) => {
                 if error.kind() == ErrorKind::NotFound {
-                    state.asked_in_vain(object);
+                    state.report_lost(object);
                 }
                 Err(error)
             }

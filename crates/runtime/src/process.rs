@@ -168,7 +168,7 @@ fn reachable(bound: SocketAddr, towards: &str) -> SocketAddr {
 
 /// Waits until the executors that were told to end have ended. Then removes the lifeline and closes
 /// the fork server.
-fn see_off(launch: &LaunchContext) {
+fn wait_for_executors(launch: &LaunchContext) {
     let end = Instant::now() + END_PATIENCE;
     while launch.alive.load(Ordering::Acquire) > 0 {
         if Instant::now() > end {
@@ -314,7 +314,7 @@ impl Controller {
 impl Drop for Controller {
     fn drop(&mut self) {
         self.node.close();
-        self.launches.iter().for_each(|launch| see_off(launch));
+        self.launches.iter().for_each(|launch| wait_for_executors(launch));
     }
 }
 
@@ -594,7 +594,7 @@ impl Worker {
 impl Drop for Worker {
     fn drop(&mut self) {
         self.node.close();
-        self.launch.iter().for_each(|launch| see_off(launch));
+        self.launch.iter().for_each(|launch| wait_for_executors(launch));
     }
 }
 

@@ -112,7 +112,7 @@ class ActorClass:
             number = native.number
             known = self._native = native, self._ship_code(session), number
         is_async = is_async_class(self._cls)
-        options = self._options.for_actor(is_async, saves(self._cls), session.namespace)
+        options = self._options.for_actor(is_async, has_checkpoint_methods(self._cls), session.namespace)
         if self._interface is None:
             self._interface = Interface.of(self._cls)
         interface = self._interface
@@ -143,7 +143,7 @@ def is_async_class(cls: type) -> bool:
     )
 
 
-def saves(cls: type) -> bool:
+def has_checkpoint_methods(cls: type) -> bool:
     """Returns whether the class can save the state of its instances."""
     return all(callable(getattr(cls, name, None)) for name in ("save_checkpoint", "load_checkpoint"))
 

@@ -27,7 +27,12 @@ from typing import Any
 import cloudpickle
 
 from marline._api import errors
-from marline._api.actors import ActorExit, is_async_class, runs_in_process_actor, saves
+from marline._api.actors import (
+    ActorExit,
+    has_checkpoint_methods,
+    is_async_class,
+    runs_in_process_actor,
+)
 from marline._api.options import Options
 from marline._engines.engine import (
     ActorName,
@@ -133,7 +138,7 @@ class ActorRecord:
     error: BaseException | None = None
 
     def __post_init__(self) -> None:
-        self.checkpoint = Checkpoint(self.options, saves(self.cls))
+        self.checkpoint = Checkpoint(self.options, has_checkpoint_methods(self.cls))
 
     @property
     def key(self) -> tuple[str, str] | None:
@@ -250,7 +255,7 @@ class InProcessEngine(Engine):
     def create_actor(
         self, cls: type, args: tuple[Any, ...], kwargs: dict[str, Any], options: Options
     ) -> ContextActor:
-        options.check_checkpoints(saves(cls))
+        options.check_checkpoints(has_checkpoint_methods(cls))
         record = ActorRecord(cls, args, kwargs, options)
         with self._lock:
             found = self._find(record.key) if record.key is not None else None

@@ -131,7 +131,7 @@ impl Controller {
     /// Opens a worker for new work if it is healthy and not paused, and closes it otherwise.
     pub(super) fn set_open(&mut self, id: SessionId) {
         let worker = &self.workers[&id];
-        self.schedule.open(
+        self.schedule.set_open(
             worker.index,
             worker.state == WorkerState::Healthy && worker.paused_until.is_none(),
         );

@@ -60,7 +60,7 @@ impl Rig {
             [&["add"][..], &["add", "mul", "actor:*"], &["mul"]][random.below(3) as usize];
         let worker_index = self.schedule.add_worker(provides(names), offer);
         self.workers.push(worker_index);
-        self.schedule.open(worker_index, true);
+        self.schedule.set_open(worker_index, true);
     }
 
     fn submit(&mut self, random: &mut Random) {
@@ -147,7 +147,7 @@ fn no_work_waits_while_a_worker_has_room_for_it() {
                 }
                 3 if !rig.workers.is_empty() => {
                     let worker_index = rig.workers[random.below(rig.workers.len() as u64) as usize];
-                    rig.schedule.open(worker_index, random.one_in(2));
+                    rig.schedule.set_open(worker_index, random.one_in(2));
                 }
                 4..=7 => rig.finish(&mut random),
                 _ => rig.submit(&mut random),
@@ -162,8 +162,8 @@ fn the_least_loaded_worker_is_first_and_the_oldest_work_goes_first() {
     let mut schedule = Schedule::default();
     let small = schedule.add_worker(provides(&["f"]), Resources::cpus(1));
     let large = schedule.add_worker(provides(&["f"]), Resources::cpus(3));
-    schedule.open(small, true);
-    schedule.open(large, true);
+    schedule.set_open(small, true);
+    schedule.set_open(large, true);
     let mut places = Vec::new();
     for number in 0..6 {
         schedule.enqueue(task(number), key("f", Resources::one_cpu()), None, false);
@@ -184,7 +184,7 @@ fn the_least_loaded_worker_is_first_and_the_oldest_work_goes_first() {
 fn short_tasks_get_a_backlog_and_an_idle_worker_takes_from_it() {
     let mut schedule = Schedule::default();
     let first = schedule.add_worker(provides(&["f"]), Resources::cpus(1));
-    schedule.open(first, true);
+    schedule.set_open(first, true);
     for number in 0..10 {
         schedule.enqueue(task(number), key("f", Resources::one_cpu()), None, false);
     }
@@ -203,7 +203,7 @@ fn short_tasks_get_a_backlog_and_an_idle_worker_takes_from_it() {
     assert_eq!((started, backlog), (1, 4), "one runs, and the backlog holds 2 ms of work");
     // The idle worker gets the waiting work, and then unstarted work of the other worker.
     let idle = schedule.add_worker(provides(&["f"]), Resources::cpus(8));
-    schedule.open(idle, true);
+    schedule.set_open(idle, true);
     let mut placed = 0;
     let taken = loop {
         match schedule.step().expect("unstarted work is taken back") {
@@ -221,7 +221,7 @@ fn a_blocked_slot_takes_no_backlog() {
     let gpus = |count| Resources::cpus(count).with_gpus(Amount::whole(count));
     let mut schedule = Schedule::default();
     let worker = schedule.add_worker(provides(&["f"]), gpus(2));
-    schedule.open(worker, true);
+    schedule.set_open(worker, true);
     let mut made = 0;
     let mut place = |schedule: &mut Schedule| {
         made += 1;
@@ -272,7 +272,7 @@ fn removed_workers_leave_no_pools_behind() {
     for number in 0..100 {
         let name = format!("version-{number}");
         let worker_index = schedule.add_worker(provides(&[&name]), Resources::cpus(1));
-        schedule.open(worker_index, true);
+        schedule.set_open(worker_index, true);
         schedule.enqueue(task(number), key(&name, Resources::one_cpu()), None, false);
         assert!(
             matches!(schedule.step(), Some(Step::Place { worker, .. }) if worker == worker_index)
@@ -289,7 +289,7 @@ fn infeasible_work_says_why_it_cannot_be_placed() {
     let demand = key("f", Resources::cpus(4));
     assert!(schedule.why_infeasible(&demand).unwrap().contains("no worker is here"));
     let worker_index = schedule.add_worker(provides(&["f", "python:*"]), Resources::cpus(2));
-    schedule.open(worker_index, true);
+    schedule.set_open(worker_index, true);
     assert_eq!(
         schedule.why_infeasible(&demand).unwrap(),
         "no worker is large enough for cpu 4: the largest offers cpu 2"
@@ -312,7 +312,7 @@ fn code_goes_to_workers_that_have_its_version_of_python() {
     };
     let made_with = |minor| Demand { code_version: minor, ..key("python:f", Resources::one_cpu()) };
     let old = schedule.add_worker(python(11), Resources::cpus(9));
-    schedule.open(old, true);
+    schedule.set_open(old, true);
     let placed = |schedule: &mut Schedule| match schedule.step() {
         Some(Step::Place { worker, .. }) => Some(worker),
         _ => None,
@@ -326,7 +326,7 @@ fn code_goes_to_workers_that_have_its_version_of_python() {
     schedule.enqueue(task(3), made_with(0), None, false);
     assert_eq!(placed(&mut schedule), Some(old), "any version can run work without code");
     let new = schedule.add_worker(python(13), Resources::cpus(1));
-    schedule.open(new, true);
+    schedule.set_open(new, true);
     assert_eq!(placed(&mut schedule), Some(new));
     schedule.check_invariants();
 }
@@ -336,7 +336,7 @@ fn a_worker_unable_to_start_a_runtime_still_gets_other_work() {
     let mut schedule = Schedule::default();
     let able = provides(&["python:*", "f"]);
     let worker_index = schedule.add_worker(able.clone(), Resources::cpus(9));
-    schedule.open(worker_index, true);
+    schedule.set_open(worker_index, true);
     let unable = WorkerCapabilities { unable: ["python/77aa".into()].into(), ..(*able).clone() };
     schedule.set_provides(worker_index, Arc::new(unable));
     let runs = |schedule: &mut Schedule, number, name| {
@@ -361,7 +361,7 @@ fn a_worker_unable_to_start_a_runtime_still_gets_other_work() {
 fn the_reason_to_wait_names_resources_that_no_worker_offers() {
     let mut schedule = Schedule::default();
     let worker_index = schedule.add_worker(provides(&["f"]), Resources::cpus(2));
-    schedule.open(worker_index, true);
+    schedule.set_open(worker_index, true);
     let why = |schedule: &Schedule, resources| schedule.why_infeasible(&key("f", resources));
     let special = || Resources::one_cpu().with_custom("gpu_a100", Amount::ONE);
     assert_eq!(why(&schedule, special()).unwrap(), "no worker offers gpu_a100");
@@ -369,10 +369,10 @@ fn the_reason_to_wait_names_resources_that_no_worker_offers() {
     assert_eq!(why(&schedule, both.clone()).unwrap(), "no worker offers gpu or gpu_a100");
     // Offers of a worker that does not provide the function, or that is closed, do not count.
     let other = schedule.add_worker(provides(&["g"]), both.clone());
-    schedule.open(other, true);
+    schedule.set_open(other, true);
     let closed = schedule.add_worker(provides(&["f"]), both.clone());
     assert_eq!(why(&schedule, both.clone()).unwrap(), "no worker offers gpu or gpu_a100");
-    schedule.open(closed, true);
+    schedule.set_open(closed, true);
     assert_eq!(why(&schedule, both), None);
     let more = Resources::cpus(2).with_custom("gpu_a100", Amount::ONE);
     let too_small = "no worker is large enough for cpu 2, gpu_a100 1: the largest offers cpu 2";
@@ -384,7 +384,7 @@ fn the_reason_to_wait_for_memory_says_how_workers_offer_it() {
     let mut schedule = Schedule::default();
     let demand = key("f", Resources::one_cpu().with_memory(1 << 20));
     let worker_index = schedule.add_worker(provides(&["f"]), Resources::cpus(2));
-    schedule.open(worker_index, true);
+    schedule.set_open(worker_index, true);
     let why = schedule.why_infeasible(&demand).unwrap();
     let (size, how) = why.split_once("; ").unwrap();
     assert_eq!(size, "no worker offers memory");
@@ -392,7 +392,7 @@ fn the_reason_to_wait_for_memory_says_how_workers_offer_it() {
         how.starts_with("workers offer memory only if they are told to (`marline up --memory`")
     );
     let other = schedule.add_worker(provides(&["f"]), Resources::cpus(1).with_memory(1 << 10));
-    schedule.open(other, true);
+    schedule.set_open(other, true);
     assert_eq!(
         schedule.why_infeasible(&demand).unwrap(),
         "no worker is large enough for cpu 1, memory 1 MiB: the largest offers cpu 2",
@@ -414,7 +414,7 @@ fn the_reason_to_wait_names_closed_and_preemptible_workers() {
     let fleeting = schedule.add_worker(Arc::new(fleeting), Resources::cpus(2));
     let closed = "no worker takes work now: those here are joining, suspected, paused or draining";
     assert_eq!(why(&schedule), closed);
-    schedule.open(fleeting, true);
+    schedule.set_open(fleeting, true);
     let preemptible = "only preemptible workers provide \"f\", and it must not run on one";
     assert_eq!(why(&schedule), preemptible);
     assert_eq!(schedule.why_infeasible(&key("f", Resources::one_cpu())), None);
@@ -423,10 +423,10 @@ fn the_reason_to_wait_names_closed_and_preemptible_workers() {
     assert_eq!(schedule.why_infeasible(&other).unwrap(), unknown);
 
     let safe = schedule.add_worker(provides(&["f"]), Resources::cpus(2));
-    schedule.open(safe, true);
+    schedule.set_open(safe, true);
     assert_eq!(schedule.why_infeasible(&lasting), None);
-    schedule.open(safe, false);
-    schedule.open(fleeting, false);
+    schedule.set_open(safe, false);
+    schedule.set_open(fleeting, false);
     assert_eq!(why(&schedule), closed);
     schedule.remove_worker(safe);
     schedule.remove_worker(fleeting);
@@ -439,7 +439,7 @@ fn workers(schedule: &mut Schedule, cpus: &[u32]) -> Vec<WorkerIndex> {
         .iter()
         .map(|cpus| schedule.add_worker(provides(&["f"]), Resources::cpus(*cpus)))
         .collect();
-    slots.iter().for_each(|worker_index| schedule.open(*worker_index, true));
+    slots.iter().for_each(|worker_index| schedule.set_open(*worker_index, true));
     slots
 }
 
@@ -466,7 +466,7 @@ fn work_goes_to_its_arguments_while_there_is_room_and_elsewhere_when_not() {
         [slots[0], slots[0], slots[1], slots[1]],
         "no work waits for a worker that is full"
     );
-    schedule.open(slots[0], false);
+    schedule.set_open(slots[0], false);
     schedule.enqueue(task(9), f(), Some(slots[0]), false);
     assert_eq!(placed(&mut schedule)[0].1, slots[1], "a closed worker gets no work");
     schedule.check_invariants();

@@ -277,7 +277,7 @@ mod tests {
         let items = ItemProducer::new(attempt, 1, Arc::default(), objects, true, Arc::new(|_| ()));
         let large = Payload::raw(vec![0; 2 * MAX_INLINE_BYTES]);
         assert_eq!(items.yield_item(large.into()).unwrap_err().kind(), ErrorKind::Unsupported);
-        assert_eq!((items.given(), store.figures().used), (0, 0));
+        assert_eq!((items.given(), store.usage().used), (0, 0));
     }
 
     #[test]

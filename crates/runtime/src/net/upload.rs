@@ -289,7 +289,7 @@ mod tests {
         assert!(has(&store, &parts));
         // Only the last upload takes room.
         let layout = Layout::of(parts.map(<[u8]>::len)).unwrap();
-        assert_eq!(store.figures().used, layout.bytes() as u64);
+        assert_eq!(store.usage().used, layout.bytes() as u64);
     }
 
     #[test]
@@ -304,7 +304,7 @@ mod tests {
         let upload = Upload { object: object(), layout: short, parts: &long, token: &token("a") };
         let error = upload.send_to(&address, &mut || true).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Invalid);
-        assert_eq!(store.figures().used, 0);
+        assert_eq!(store.usage().used, 0);
     }
 
     #[test]
@@ -319,7 +319,7 @@ mod tests {
             looks < 3
         });
         assert_eq!(stopped.unwrap_err().kind(), ErrorKind::Cancelled);
-        assert_eq!(store.figures().used, 0);
+        assert_eq!(store.usage().used, 0);
     }
 
     #[test]
@@ -334,7 +334,7 @@ mod tests {
         let taken = fill();
         assert_eq!(taken.worker, session());
         drop(taken);
-        assert_eq!(store.figures().used, 0, "the client did not put it");
+        assert_eq!(store.usage().used, 0, "the client did not put it");
         let (first, second) = (fill(), fill());
         drop(first);
         assert!(has(&store, &[&bytes(1_000)]), "the second upload has the name now");
@@ -345,6 +345,6 @@ mod tests {
         let room = store.room(1_000).unwrap();
         assert_eq!(store.take_in(object(), room).err().unwrap().kind(), ErrorKind::Unavailable);
         store.evict(object());
-        assert_eq!(store.figures().used, 0);
+        assert_eq!(store.usage().used, 0);
     }
 }

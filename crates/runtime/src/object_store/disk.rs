@@ -285,7 +285,7 @@ mod tests {
         while let Err(error) = make(&store, 2) {
             assert_eq!(error.kind(), ErrorKind::Exhausted, "{error}");
         }
-        assert_eq!(store.figures().spilled, store.figures().used, "the first value is on the disk");
+        assert_eq!(store.usage().spilled, store.usage().used, "the first value is on the disk");
         store.enter(|state, _| {
             let spill = state.disk.as_ref().unwrap().spill.clone();
             let mut disk = Disk::new(spill);
@@ -316,7 +316,7 @@ mod tests {
         let used = spill.used();
         assert!(used >= BYTES as u64);
         store.evict(object(1));
-        assert_eq!((store.figures().spilled, spill.used()), (0, used), "nothing waits for a disk");
+        assert_eq!((store.usage().spilled, spill.used()), (0, used), "nothing waits for a disk");
         do_it(&store, &spill, todo.next().unwrap());
         assert_eq!(spill.used(), 0);
     }

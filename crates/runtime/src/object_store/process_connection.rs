@@ -275,7 +275,7 @@ impl ObjectStoreState {
     }
 
     /// Removes a process of which nothing is left, and frees what it had.
-    pub(super) fn see_off(&mut self, now: Time, process: ProcessId) {
+    pub(super) fn remove_process(&mut self, now: Time, process: ProcessId) {
         if !self.peers.get(&process).is_some_and(|peer| peer.ended && peer.left) {
             return;
         }
@@ -430,6 +430,6 @@ mod tests {
             mine.write_all(&StoreRequest::Release { number }.encode()).unwrap();
         }
         store.read_requests(process);
-        assert_eq!(store.figures().used, 1_000);
+        assert_eq!(store.usage().used, 1_000);
     }
 }

@@ -211,7 +211,7 @@ impl ObjectStoreState {
     }
 
     /// Looks all missing objects up at once, because there is a session again.
-    pub(super) fn look_anew(&mut self, now: Time) {
+    pub(super) fn look_up_all(&mut self, now: Time) {
         let mut missing: Vec<ObjectId> = self.missing.keys().copied().collect();
         missing.sort_unstable();
         for object in missing {

@@ -250,7 +250,7 @@ impl ObjectStoreState {
     /// Handles the request of another node for data that is not here. Reports the data as lost,
     /// since a controller named this store. The report changes nothing if the data was never here
     /// in this session.
-    pub(super) fn asked_in_vain(&mut self, object: ObjectId) {
+    pub(super) fn report_lost(&mut self, object: ObjectId) {
         if self.worker.is_some() {
             self.outside.push(DeferredAction::DeliverToWorker(lost(object)));
         }

@@ -497,8 +497,8 @@ mod tests {
         let asked = || remote.ahead().asked;
         let used = |bytes: u64| {
             let until = Instant::now() + Duration::from_secs(30);
-            while store.figures().used != bytes {
-                assert!(Instant::now() < until, "{} are used", store.figures().used);
+            while store.usage().used != bytes {
+                assert!(Instant::now() < until, "{} are used", store.usage().used);
                 std::thread::yield_now();
             }
         };

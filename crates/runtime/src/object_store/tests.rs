@@ -103,7 +103,7 @@ fn a_pin_or_room_that_no_thread_waits_for_any_more_is_freed() {
         false
     });
     assert_eq!(stopped.unwrap_err().kind(), ErrorKind::Cancelled);
-    assert_eq!(store.figures().used, 0);
+    assert_eq!(store.usage().used, 0);
 }
 
 #[test]
@@ -115,7 +115,7 @@ fn room_that_a_process_no_longer_waits_for_goes_to_others() {
     let stopped = remote.write(object(2), &[&large], false, &mut || false);
     assert_eq!(stopped.unwrap_err().kind(), ErrorKind::Cancelled);
     store.evict(object(1));
-    until("all is free", || store.figures().used == 0);
+    until("all is free", || store.usage().used == 0);
     fill(&store, object(3), large.len());
 }
 
@@ -158,9 +158,9 @@ fn racing_requests_and_cancels_neither_leak_nor_free_twice() {
     }
     store.evict(object(1));
     let read = Layout::of([BYTES]).unwrap().bytes() as u64;
-    until("only the pinned blob is left", || store.figures().used == read);
+    until("only the pinned blob is left", || store.usage().used == read);
     assert_eq!(view.inline[..], vec![7; BYTES]);
     drop(view);
-    until("all is free", || store.figures().used == 0);
+    until("all is free", || store.usage().used == 0);
     assert!(!objects.is_over());
 }

@@ -23,7 +23,7 @@ impl ControlService {
         let store = node.store();
         let here = store.as_ref().map(|store| store.list(limit)).unwrap_or_default();
         let store = store.map(|store| {
-            let StoreUsage { limit, used, spilled, written } = store.figures();
+            let StoreUsage { limit, used, spilled, written } = store.usage();
             v1::StoreStatus { limit, used, spilled, written }
         });
         let here = here.into_iter().map(|held| v1::ObjectHere {

@@ -92,7 +92,7 @@ fn a_reader_waits_for_the_next_session_of_its_worker_but_not_forever() {
     let joins = |epoch| {
         move |state: &mut ObjectStoreState, now: Time| {
             state.worker = Some(session(epoch));
-            state.look_anew(now);
+            state.look_up_all(now);
         }
     };
     store.set_session(Some(session(1)));
@@ -143,7 +143,7 @@ fn a_pull_of_an_ended_session_is_dropped() {
         state.pulled(now, &pull(begun, wanted), came(room));
     });
     assert_eq!(events, []);
-    assert_eq!(store.figures().used, 0, "the room was returned");
+    assert_eq!(store.usage().used, 0, "the room was returned");
     let room = store.room(1_000).unwrap().taken();
     store.lock().pulls.running += 1;
     let events = store.tells(|state, now| {
@@ -240,9 +240,9 @@ fn a_missing_copy_is_reported_as_lost_only_within_a_session() {
     let (store, wanted) = (store(), object(7));
     let error = store.read_to_send(wanted).expect_err("the store does not have it");
     assert_eq!(error.kind(), ErrorKind::NotFound);
-    assert_eq!(store.tells(|state, _| state.asked_in_vain(wanted)), []);
+    assert_eq!(store.tells(|state, _| state.report_lost(wanted)), []);
     store.set_session(Some(session(1)));
-    let events = store.tells(|state, _| state.asked_in_vain(wanted));
+    let events = store.tells(|state, _| state.report_lost(wanted));
     assert!(matches!(events[..], [worker::Event::DataLost { object, .. }] if object == wanted));
     store.write(wanted, &[&[7; 1_000]], &mut || true).unwrap();
     assert!(store.read_to_send(wanted).is_ok() && !store.retains(wanted));
@@ -349,7 +349,7 @@ fn received_pieces_are_reused_and_dropped_after_a_while_or_with_the_session() {
         store.located(wanted, Ok(vec![at(&address)]));
         let asks = || store.lock().missing.get(&wanted).is_some_and(|missing| missing.waits);
         until("the store looks the copies up again", asks);
-        assert!(store.figures().used > bytes as u64, "the received pieces stay");
+        assert!(store.usage().used > bytes as u64, "the received pieces stay");
         (store, given, traffic)
     };
     let (store, given, first) = half_way();
@@ -363,11 +363,11 @@ fn received_pieces_are_reused_and_dropped_after_a_while_or_with_the_session() {
 
     let (store, mut given, _) = half_way();
     store.enter(|state, now| state.let_go_of_old(now + KEEP_FOR, wanted, Some(session(1))));
-    assert_eq!(store.figures().used, 0, "other requests may need the room");
+    assert_eq!(store.usage().used, 0, "other requests may need the room");
     assert!(given.try_recv().is_err(), "the search goes on");
 
     let (store, mut given, _) = half_way();
     store.set_session(None);
-    assert_eq!(store.figures().used, 0);
+    assert_eq!(store.usage().used, 0);
     assert!(given.try_recv().is_err(), "the next session looks the object up");
 }

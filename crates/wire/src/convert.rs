@@ -8,11 +8,11 @@
 //!
 //! There is one file for each family of types:
 //!
-//! - [`field`]: what all of them share,
-//! - [`ids`], [`payload`], [`error`], [`resources`], [`spec`], [`message`]: the parts of messages,
+//! - `field`: what all of them share,
+//! - `ids`, `payload`, `error`, `resources`, `spec`, `message`: the parts of messages,
 //!   and the messages,
-//! - [`frame`] and [`join`]: what travels outside of messages,
-//! - [`control`]: the unary operations.
+//! - `frame` and `join`: what travels outside of messages,
+//! - `control`: the unary operations.
 
 pub mod control;
 mod error;

@@ -6,7 +6,6 @@ of its own.
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 import threading
@@ -69,9 +68,11 @@ class Session:
     @classmethod
     def embed(cls, amounts: dict[str, Any], store: dict[str, Any], shows_output: bool) -> Session:
         """Starts a cluster in this process."""
+        import json
+
         method = os.environ.get("MARLINE_START_METHOD", "fork")
         if method not in ("fork", "spawn"):
-            raise InvalidError(f"MARLINE_START_METHOD is {method!r}: it is 'fork' or 'spawn'")
+            raise InvalidError(f"MARLINE_START_METHOD must be 'fork' or 'spawn', not {method!r}")
         folder = _made_folder()
         if amounts["num_cpus"] is None:
             amounts = {**amounts, "num_cpus": float(_native.available_cpus())}

@@ -11,8 +11,7 @@ import atexit
 import os
 import sys
 import threading
-import weakref
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from marline import _native
 from marline._api.errors import InvalidError
@@ -20,6 +19,9 @@ from marline._api.option_values import checked
 from marline._environment import environment
 from marline._session import namespaces, session
 from marline._session.session import Session
+
+if TYPE_CHECKING:
+    import weakref
 
 # The environment variable that turns off the lines about unread failures if it is 0, whatever
 # ``init`` says.
@@ -220,6 +222,8 @@ def _begin(
 
 def begin_for_context(kind: str, token: str | None, num_cpus: float | None) -> Session:
     """Starts the session of a context on a cluster."""
+    import weakref
+
     _check_words(kind, token)
     amounts = {"num_cpus": num_cpus, "num_gpus": None, "memory": None, "resources": None}
     store = {"object_store_memory": None, "object_spilling_directory": None}
